@@ -33,7 +33,7 @@ const result = await build({
 mkdirSync(out, { recursive: true });
 cpSync(join(here, "static"), out, { recursive: true });
 
-// The licence of every package of which something is in the bundle.
+// Collects the licence of every package that the bundle contains a part of.
 const packages = new Set();
 for (const input of Object.keys(result.metafile.inputs)) {
   const match = /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input);
@@ -51,7 +51,7 @@ for (const name of [...packages].sort()) {
 }
 writeFileSync(join(out, "licenses.txt"), list);
 
-// What Headlamp provides to its plugins, by the name of the module.
+// The modules that Headlamp provides to its plugins, by name.
 const provided = {
   react: "pluginLib.React",
   "react/jsx-runtime": "pluginLib.ReactJSX",
@@ -84,7 +84,7 @@ if (check) {
   process.exit(compared.every(Boolean) ? 0 : 1);
 }
 
-/** Whether the files of both folders are the same. */
+/** Reports whether both folders contain the same files. */
 function compare(committed, made) {
   const shown = relative(join(here, ".."), committed);
   const names = [...new Set([made, committed].flatMap((folder) => (existsSync(folder) ? readdirSync(folder) : [])))].sort();

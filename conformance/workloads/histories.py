@@ -44,7 +44,7 @@ QUIET_SECONDS = 4  # the Job controller waits for a second, for more pods to end
 LONGEST_STEP_SECONDS = 90
 SETTLINGS = 3
 NOTHING = {"versions": [], "end": []}
-# What every server writes alike, and no controller.
+# Fields that every server defaults in the same way, and that no controller sets.
 DEFAULTS = {
     "terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "dnsPolicy", "schedulerName", "securityContext",
     "enableServiceLinks", "preemptionPolicy", "priority", "clusterIP", "clusterIPs", "sessionAffinity", "ipFamilies", "ipFamilyPolicy",
@@ -93,7 +93,7 @@ class Server:
 
     def now(self):
         if self.settle and self.ahead is None:
-            # Not computed from the server's time: a busy machine answers late.
+            # Do not compute this from the server's time, because a busy machine responds late.
             self.ahead = duration(self.ask("GET", "/kubegc/v1/clock")["ahead"])
         now = datetime.datetime.now(datetime.timezone.utc)
         return now + self.ahead if self.settle else now
@@ -107,7 +107,7 @@ class Server:
 
 
 def duration(text):
-    """A Go duration such as 1h2m3.5s."""
+    """Parses a Go duration such as 1h2m3.5s."""
     units = {"h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
     parts = re.findall(r"([\d.]+)(ms|h|m|s)", text)
     return datetime.timedelta(**{units[unit]: float(number) for number, unit in parts})
@@ -134,7 +134,7 @@ def path_of(kind, namespace=None, name=None, sub=None):
 
 
 class Observer:
-    """Watches every kind in all namespaces and hands what it sees to the scenario it belongs to."""
+    """Watches every kind in all namespaces, and passes each event to the scenario that it belongs to."""
 
     def __init__(self, server):
         self.server, self.sinks, self.lock = server, {}, threading.Lock()
@@ -167,7 +167,7 @@ class Observer:
 
 
 def flat(value, path="", out=None):
-    """The leaves of a document by their paths; conditions by their types."""
+    """Returns the leaves of a document by their paths, with conditions by their types."""
     out = {} if out is None else out
     if isinstance(value, dict) and value:
         for key, part in value.items():
@@ -183,7 +183,7 @@ def flat(value, path="", out=None):
 
 
 class Play:
-    """One scenario at work."""
+    """One running scenario."""
 
     def __init__(self, server, observer, name):
         self.server, self.ns, self.lock = server, name, threading.Lock()
@@ -198,7 +198,7 @@ class Play:
         self.observer = observer
         server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
-    # What the observer calls.
+    # Called by the observer.
     def see(self, what, value):
         with self.lock:
             self.latest = time.monotonic()
@@ -207,13 +207,13 @@ class Play:
             self.order.setdefault(key, len(self.order))
             self.versions[key] = None if what == "DELETED" else value["metadata"]["resourceVersion"]
 
-    # What scenarios call.
+    # Called by scenarios.
     @contextlib.contextmanager
     def step(self, title):
         if not self.begins:
             self.rest()  # What every namespace and node gets is no part of the history.
         if self.server.settle and not self.exact:
-            # Far enough from the time of the server itself, which other times are written in, to tell them apart.
+            # Far enough from the server's own time, which some fields contain, to tell the two apart.
             self.server.pass_time(3 if self.begins else 30)
         self.exact = False
         self.begins.append(self.server.now())
@@ -233,10 +233,10 @@ class Play:
             while time.monotonic() - self.latest < QUIET_SECONDS and time.monotonic() < deadline:
                 time.sleep(0.05)
             return
-        # The server takes 20 ms without a change for rest; on a busy machine, more may pass before a change arrives.
+        # The server considers 20 ms without a change as settled; on a busy machine, a change may take longer to arrive.
         for _ in range(SETTLINGS):
             self.server.ask("POST", "/kubegc/v1/settle?timeout=50s")
-        # The watches are complete when they have brought what the lists have now.
+        # The watches are complete once they have shown everything that the lists contain now.
         behind = set(PREFIX) - UNWATCHED
         while behind and time.monotonic() < deadline:
             behind = {kind for kind in behind if not self.is_current(kind)}
@@ -252,19 +252,19 @@ class Play:
         return all(seen.get(name) == version for name, version in now.items()) and not (set(seen) - set(now))
 
     def wait(self, seconds):
-        """Lets time pass, and what is due then happen."""
+        """Lets time pass, and waits for everything that becomes due."""
         self.server.pass_time(seconds)
         if self.server.settle:
             self.rest()
 
     def react(self):
-        """Lets the controllers react to what a kubelet wrote, where they can be waited for. A real kubelet's pods do not start in
-        the same millisecond; whether a controller notices two of them together or one by one would depend on the machine."""
+        """Lets the controllers react to a kubelet's writes, if the script can wait for them. A real kubelet's pods do not start in
+        the same millisecond; whether a controller observes two of them together or separately would depend on the machine."""
         if self.server.settle:
             self.server.ask("POST", "/kubegc/v1/settle?timeout=50s")
 
     def begin_in_minute(self):
-        """Waits until the minute has just begun, or, where the clock can be set, is not about to end."""
+        """Waits until a minute has just begun or, if the clock can be set, is not about to end."""
         if self.server.settle:
             self.rest()
             self.exact = True
@@ -312,7 +312,7 @@ class Play:
         self.server.ask("DELETE", path_of(kind, self.ns, name), options)
 
     def node(self, name, labels=None, taints=None, unschedulable=False):
-        """Registers a node that is ready, named after the scenario."""
+        """Registers a ready node, named after the scenario."""
         name = f"{self.ns}.{name}"
         self.names[name] = self.ns + ".*"
         self.create({"kind": "Node", "metadata": {"name": name, "labels": {"scenario": self.ns, **(labels or {})}},
@@ -331,11 +331,11 @@ class Play:
         return [pod for pod in found if test is None or test(pod)]
 
     def index(self, number, test=None):
-        """The first pod of an index of an indexed Job."""
+        """Returns the first pod of an index of an indexed Job."""
         return self.pods(test, **{"batch.kubernetes.io/job-completion-index": str(number)})[0]
 
     def run(self, ready=True, count=None, **labels):
-        """Binds the pods that have no node and lets them start."""
+        """Binds the pods without a node, and lets them start."""
         fresh = self.pods(lambda pod: pod.get("status", {}).get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"], **labels)
         for pod in fresh[:count]:
             self.start(pod, ready)
@@ -408,7 +408,7 @@ class Play:
             at = parse(text) + datetime.timedelta(seconds=0 if "." in text else 0.999)
             past = [number for number, begin in enumerate(self.begins) if begin <= at]
             if not past and at >= self.real_begins[0]:
-                # A time of the server itself, whose clock is not ahead: it belongs to the step in which it was seen first.
+                # A time from the server's own clock, which is not ahead: it belongs to the step in which it first appeared.
                 return self.server_times.setdefault(text, f"@{len(self.begins) - 1}")
             ahead = (at - self.begins[-1]).total_seconds()
             return "@past" if not past else f"@{past[-1]}" if ahead < 75 else "@future"
@@ -432,7 +432,7 @@ class Play:
             return {self.text(key): self.clean(part) for key, part in value.items() if part is not None}
         if isinstance(value, list):
             cleaned = [self.clean(part) for part in value]
-            # A set, in an order of its own.
+            # A set, so its order does not matter.
             return sorted(cleaned, key=json.dumps) if value and isinstance(value[0], dict) and any(key in value[0] for key in ("addresses", "ip", "port")) else cleaned
         return self.text(value) if isinstance(value, str) else value
 
@@ -471,7 +471,7 @@ class Play:
         return (kind, self.text(meta["name"])), {path: part for path, part in fields.items() if not usual or not path.startswith(usual)}
 
     def digest(self, seen):
-        """For each object that changed in a step, the multisets of its instances' versions and of the sums of their changes."""
+        """Returns, for each object that changed in a step, the multisets of its instances' versions and of the sums of their changes."""
         for _, value in seen:
             self.learn(value)
         versions, start, end, keys = defaultdict(list), {}, {}, {}
@@ -498,19 +498,19 @@ class Play:
             if all_:
                 step[keys[uid]][0].append(all_)
                 step[keys[uid]][1].append("gone" if end[uid] is None else changes(start[uid], end[uid]))
-        # How often something was tried in vain depends on the time that it took.
+        # The number of failed attempts depends on timing.
         sets = {key: [[one for place, one in enumerate(list_) if one not in list_[:place] or " Warning " not in key] for list_ in both] for key, both in step.items()}
         return {key: {"versions": counted(both[0]), "end": counted(both[1])} for key, both in sorted(sets.items())}
 
 
 def changes(before, after):
-    """The fields that differ; null for those that are gone."""
+    """Returns the fields that differ; null for those that are gone."""
     change = {path: part for path, part in after.items() if path not in before or before[path] != part}
     return {**change, **{path: None for path in before if path not in after}}
 
 
 def counted(values):
-    """A multiset: each value once, with how often it is there."""
+    """Returns a multiset: each value once, with its number of occurrences."""
     texts = Counter(json.dumps(value, sort_keys=True) for value in values)
     return [[count, json.loads(text)] for text, count in sorted(texts.items())]
 
@@ -525,7 +525,7 @@ def play(server, observer, name, script):
 
 
 def merge(recordings):
-    """One history of several: what all agree on. Of recordings with different steps, those stay that are most alike."""
+    """Merges several histories into what all agree on. Of recordings with different steps, keeps the most similar ones."""
     steps = Counter(tuple(step["step"] for step in recording["steps"]) for recording in recordings)
     usual = steps.most_common(1)[0][0]
     recordings = [recording for recording in recordings if tuple(step["step"] for step in recording["steps"]) == usual]
@@ -557,15 +557,15 @@ def values_by_field(versions):
 
 
 def is_part(short, long):
-    """Whether the one list is the other with some items left out."""
+    """Reports whether one list is the other with some items left out."""
     rest = iter(long)
     return all(any(part == other for other in rest) for part in short)
 
 
 def are_ordered_otherwise(wanted, got, certain):
-    """Whether a field of an object takes other values than recorded, or in another order. How many changes of pods become one change
-    of a counter depends on the time that each takes: values may be left out, and counters on their way up or down may have others.
-    With `certain`, counters may have any values on their way: on a busy machine, they do."""
+    """Reports whether a field of an object takes other values than recorded, or in another order. Timing
+    decides how many changes of pods become one change of a counter: values may be left out, and counters on their way up or down may
+    have others. With `certain`, counters may have any values on their way, as they do on a busy machine."""
     if len(wanted) != 1 or len(got) != 1 or wanted[0][0] != 1 or got[0][0] != 1:
         return False
     left, right = values_by_field(wanted[0][1]), values_by_field(got[0][1])
@@ -582,7 +582,7 @@ def are_ordered_otherwise(wanted, got, certain):
 
 
 def comparable(key, ends, certain):
-    """The sums of changes without what depends on the speed of the machine: how often an EndpointSlice was written."""
+    """Returns the sums of changes without the part that depends on the machine's speed: the number of writes of an EndpointSlice."""
     if not (certain and key.startswith("EndpointSlice ")):
         return ends
     keep = lambda end: {path: part for path, part in end.items() if path != "metadata.generation"} if isinstance(end, dict) else end
@@ -590,8 +590,8 @@ def comparable(key, ends, certain):
 
 
 def differences(golden, played, certain=False):
-    """What was played and is not as recorded, as (kind, step, object, lines of a diff); the kind is "differs", or "order" where the
-    sums of the changes of the step are equal, but not the order in which an object was changed."""
+    """Returns the differences between the played and the recorded history, as (kind, step, object, lines of a diff).
+    The kind is "differs", or "order" if the sums of a step's changes are equal and only the order of an object's changes differs."""
     found = []
     for number, step in enumerate(golden["steps"]):
         have = played["steps"][number]["objects"] if number < len(played["steps"]) else {}
@@ -614,7 +614,7 @@ def differences(golden, played, certain=False):
 
 
 def write(path, history):
-    """As JSON with one line for each object of a step, so that differences of recordings can be read."""
+    """Formats a history as JSON with one line per object of a step, so that diffs of recordings are readable."""
     lines = ["{", f' "title": {json.dumps(history["title"])},', ' "steps": [']
     for place, step in enumerate(history["steps"]):
         lines.append(f'  {{"step": {json.dumps(step["step"])}, "objects": {{')

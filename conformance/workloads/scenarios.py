@@ -33,7 +33,7 @@ def roll(game, kind="Deployment", name="web", image="web:2"):
 
 
 def until_rolled(game, turns=6, **labels):
-    """Lets kubelets end and start pods until nothing is left to start."""
+    """Lets kubelets stop and start pods until none is left to start."""
     for turn in range(1, turns + 1):
         before = len(game.steps)
         if game.pods(lambda pod: "deletionTimestamp" in pod["metadata"], **labels):

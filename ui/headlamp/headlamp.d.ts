@@ -1,5 +1,5 @@
 // The part of Headlamp's plugin library that the plugin uses, as in @kinvolk/headlamp-plugin 0.14.
-// That package brings a thousand others; the host provides everything at run time as the global `pluginLib`.
+// That package depends on a thousand others; the host provides everything at run time as the global `pluginLib`.
 declare module "@kinvolk/headlamp-plugin/lib" {
   import type { ReactNode } from "react";
 
@@ -26,7 +26,7 @@ declare module "@kinvolk/headlamp-plugin/lib" {
     onDataChange?: (data: Record<string, any>) => void;
   }
   export function registerPluginSettings(name: string, component: (properties: PluginSettingsDetailsProps) => ReactNode, displaySaveButton?: boolean): void;
-  /** What is set of a plugin, kept by the browser. */
+  /** A plugin's settings, which the browser stores. */
   export class ConfigStore<T> {
     constructor(name: string);
     get(): Partial<T> | undefined;

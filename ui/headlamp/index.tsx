@@ -16,24 +16,24 @@ import { useEffect, useState, type ReactNode } from "react";
 import type { Due, ObjectAnswer, Overview, Place, StuckRow } from "../src/api";
 import { duration } from "../src/format";
 
-/** What is used of an object as Headlamp holds it. */
+/** The part of Headlamp's object that the plugin uses. */
 interface KubeObject {
   jsonData: { apiVersion?: string; kind: string; metadata: { name: string; namespace?: string } };
   cluster?: string;
 }
 
-/** Time between two questions, in milliseconds. */
+/** Interval between two queries, in milliseconds. */
 const PERIOD = 10_000;
-/** After this time a cluster is asked again whether kubegc answers there, in milliseconds. */
+/** Interval of checks whether kubegc answers on a cluster, in milliseconds. */
 const KNOWN_FOR = 60_000;
-/** The name of this plugin, under which Headlamp keeps what is set. */
+/** The name of this plugin, under which Headlamp stores its settings. */
 const NAME = "kubegc";
 
-/** What is set: where the page of kubegc is, which answers on clusters whose API server is not kubegc's. */
+/** The settings: the address of kubegc's page, for clusters whose API server is not kubegc's. */
 const settings = new ConfigStore<{ page: string }>(NAME);
 const useSettings = settings.useConfig();
 
-/** The address of the page, if one is set that can be a link. */
+/** Returns the address of the page, if the setting is valid as a link. */
 const pageOf = (set: Partial<{ page: string }> | undefined) => {
   const page = set?.page?.trim().replace(/\/+$/, "") ?? "";
   return page.startsWith("https://") ? page : "";
@@ -56,7 +56,7 @@ function Settings({ data, onDataChange }: PluginSettingsDetailsProps): ReactNode
   );
 }
 
-/** Asks the API of kubegc. */
+/** Sends a request to kubegc's API. */
 function ask<T>(path: string, parameters: Record<string, string>, cluster?: string): Promise<T> {
   const query = new URLSearchParams(parameters).toString();
   // Headlamp's session does not end when this API refuses a request.
@@ -68,7 +68,7 @@ interface Answered<T> {
   error: string | null;
 }
 
-/** An answer that is asked for again and again. */
+/** A response that is requested again at intervals. */
 function useAnswer<T>(load: () => Promise<T>, key: string): Answered<T> {
   const [answered, setAnswered] = useState<Answered<T>>({ data: null, error: null });
   useEffect(() => {
@@ -109,7 +109,7 @@ function Commands({ row }: { row: StuckRow }) {
   );
 }
 
-/** What is said where kubegc does not answer through Headlamp. */
+/** The message shown if kubegc does not answer through Headlamp. */
 function Unanswered({ error, page }: { error: string; page: string }) {
   if (page) {
     return (
@@ -174,7 +174,7 @@ function OverviewPage(): ReactNode {
   );
 }
 
-/** `Deployment` of `apps/v1` as `deployment.apps`, which the API understands as kubectl does. */
+/** Formats `Deployment` of `apps/v1` as `deployment.apps`, which the API accepts as kubectl does. */
 const resourceOf = ({ apiVersion = "v1", kind }: KubeObject["jsonData"]) => {
   const group = apiVersion.includes("/") ? apiVersion.split("/")[0]! : "";
   return `${kind.toLowerCase()}.${group}`;
@@ -190,7 +190,7 @@ function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
       Why it is, or is not, deleted
     </PageLink>
   );
-  // Where kubegc does not answer and no page is set, the details of an object are as they were.
+  // If kubegc does not answer and no page is set, leave the details of an object unchanged.
   if (!data?.why) return link ? <SectionBox title="Garbage collection">{link}</SectionBox> : null;
   const { why } = data;
   const list = (texts: string[]) => texts.map((text) => <p key={text}>{text}</p>);
@@ -210,10 +210,10 @@ function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
 }
 
 registerSidebarEntry({ parent: "cluster", name: NAME, label: "Garbage collection", url: "/kubegc", icon: "mdi:recycle" });
-/** By cluster, whether kubegc answers there, and when it was asked. */
+/** For each cluster, whether kubegc answers there, and the time of the last check. */
 const answering = new Map<string, { answers: boolean; asked: number }>();
 
-/** Whether kubegc answered in the cluster that is shown. Headlamp asks whenever it draws its sidebar, and gets what is known by then. */
+/** Reports whether kubegc has answered in the current cluster. Headlamp calls this whenever it draws its sidebar, and gets the last known result. */
 function answers(): boolean {
   const cluster = Utils.getCluster() ?? "";
   const known = answering.get(cluster);

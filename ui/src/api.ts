@@ -26,7 +26,7 @@ export interface StuckRow {
   waiting: Place[];
   waitingCount: number;
   help: string[];
-  /** What frees the first object by force, what frees the others, and how many more need a command like these. */
+  /** Commands that free the first object and the others by force, and how many more objects need such a command. */
   force: { command: string; strands: string; others: string[]; unlisted: number } | null;
 }
 
@@ -40,7 +40,7 @@ export interface Due {
   object: Place;
 }
 
-/** What the agent of a node removed. */
+/** Removals by the agent of a node. */
 export interface Removed {
   images: number;
   freedBytes: number;
@@ -57,7 +57,7 @@ export interface Overview {
   tookMilliseconds: number;
   user: { name: string; seesAll: boolean; mayPause: boolean; mayDelete: boolean };
   mode: { state: "Acting" | "Standby" | "DryRun" | "Observing" } | { state: "Paused"; reason: string; by: string; since: string };
-  /** Why no node is deleted, if none is. */
+  /** Reason why no node is deleted, if none is. */
   nodeBreaker: { missing: number; since: string } | null;
   stopped: { resource: string; since: string; why: string | null }[];
   namespaces: { name: string; objects: number }[];
@@ -74,7 +74,7 @@ export interface Overview {
 export interface FleetNode {
   node: string;
   reported: string;
-  /** Its agent has not reported for two hours. */
+  /** True if its agent has not reported for two hours. */
   silent: boolean;
   disks: { path: string; capacityBytes: number; usedBytes: number; usagePercent: number }[];
   images: number | null;
@@ -87,7 +87,7 @@ export interface FleetNode {
   policies: NodePolicyResult[];
 }
 
-/** What a policy for nodes has removed in the last pass of a node, or would have. */
+/** Images that a policy for nodes removed, or would have removed, in a node's last pass. */
 export interface NodePolicyResult {
   policy: string;
   state: "DryRun" | "Enforced" | "Superseded" | "Invalid";
@@ -97,7 +97,7 @@ export interface NodePolicyResult {
   kubelet: string;
 }
 
-/** The nodes that need somebody first, then the fullest. */
+/** The nodes that need attention first, then the fullest. */
 export interface Fleet {
   now: string;
   total: number;
@@ -115,11 +115,11 @@ export interface MapNode {
   members: Place[];
   finalizers: string[];
   omitted: number;
-  /** What the plan makes of all objects of the node. */
+  /** The plan's fate for all objects of the node. */
   fate: Fate | null;
-  /** By which UID the group of this object was expanded. */
+  /** UID by which the group of this object was expanded. */
   expandedFrom: string | null;
-  /** Of `known` objects, how many are ready and how many have failed; `text` is that of a single one. */
+  /** Number of ready and of failed objects among the `known` ones; `text` is the readiness of a single object. */
   health: { ready: number; failed: number; known: number; text: string } | null;
 }
 
@@ -216,15 +216,15 @@ export interface Plan {
   summary: string;
   groups: { fate: Fate; kind: string; total: number; items: (Place & { remarks: string[] })[] }[];
   lostVolumes: LostVolume[];
-  /** Those of claims that are stuck. */
+  /** Volumes of stuck claims, lost once the claims are released. */
   lostWhenReleased: LostVolume[];
   retainedVolumes: string[];
   stuck: string[];
   recreated: string[];
-  /** What the API server would refuse, and admission webhooks that may. */
+  /** Deletions that the API server would refuse, and admission webhooks that may refuse some. */
   refused: string[];
   webhooks: string[];
-  /** Owners that cannot be looked up. */
+  /** Owners that cannot be read. */
   assumedLiving: string[];
   uid: string;
   objects: number;
@@ -232,7 +232,7 @@ export interface Plan {
   unseen: string[];
 }
 
-/** How much of a deletion is still there, and what holds it. */
+/** Number of objects that a deletion has left to remove, and what blocks it. */
 export interface Remaining {
   objects: number;
   remaining: number;
@@ -241,7 +241,7 @@ export interface Remaining {
   causes: { total: number; items: StuckRow[] };
 }
 
-/** What the server refused, with its code. */
+/** A refusal by the server, with its code. */
 export class Refused extends Error {
   constructor(
     readonly code: number,
@@ -287,7 +287,7 @@ export interface Subject {
   name: string;
 }
 
-/** The address of the feed of what fits. */
+/** Returns the address of the feed with this filter. */
 export const feedAddress = (namespace: string, q: string): string => query("feed", { namespace, q });
 
 const named = ({ resource, namespace, name }: Subject) => ({ resource, namespace, name });
@@ -315,6 +315,6 @@ export const api = {
     order<{ unrecorded: string | null }>("release", { ...named(subject), uid: object.uid, resourceVersion, finalizer, force }),
   remaining: (deletion: string, signal?: AbortSignal) => ask<Remaining>(query("remaining", { deletion }), { signal }),
   pause: (reason: string) => order("pause", { reason }),
-  /** Resumes all collectors, or what the circuit breaker has stopped of one resource. */
+  /** Resumes all collectors, or one resource that the circuit breaker has stopped. */
   resume: (resource = "") => order("resume", { resource }),
 };

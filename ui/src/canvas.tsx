@@ -1,4 +1,4 @@
-// The drawing of the ownership map: SVG that is moved by pointer, wheel and keys.
+// Draws the ownership map as SVG that pointer, wheel and keys move.
 import type { TargetedKeyboardEvent, TargetedPointerEvent, TargetedWheelEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Fate, MapNode, Place, Subject } from "./api";
@@ -18,9 +18,9 @@ type Point = { x: number; y: number };
 
 export function Canvas(props: {
   drawn: Layout;
-  /** The room for it. */
+  /** Space for the drawing. */
   frame: Frame;
-  /** What is drawn: another one begins whole. */
+  /** Identifies the map that is drawn; a different map is first shown as a whole. */
   label: string;
   planned: boolean;
   selected: Subject | null;
@@ -32,7 +32,7 @@ export function Canvas(props: {
   const [view, setView] = useState<Window | null>(null);
   const drag = useRef<{ x: number; y: number; view: Window; moved: boolean } | null>(null);
   const fingers = useRef(new Map<number, Point>());
-  // Another map is shown whole; the same one stays where it was moved to.
+  // Show a different map as a whole; keep the same one where the user moved it.
   useEffect(() => setView(null), [props.label]);
   const fit = (): Window => {
     if (drawn.isOutline) return { x: 0, y: 0, scale: 1 };
@@ -40,7 +40,7 @@ export function Canvas(props: {
     return { x: Math.max(0, (size.width - drawn.width * scale) / 2), y: Math.max(0, (size.height - drawn.height * scale) / 2), scale };
   };
   const now = drawn.isOutline ? fit() : (view ?? fit());
-  // An outline is scrolled with the page, to what is selected.
+  // An outline scrolls with the page; scroll to the selection.
   useEffect(() => {
     if (drawn.isOutline) frame.current?.querySelector(".node.selected")?.scrollIntoView({ block: "center" });
   }, [drawn.isOutline, props.selected?.name, props.label]);
@@ -64,7 +64,7 @@ export function Canvas(props: {
     fingers.current.set(event.pointerId, { x: event.clientX, y: event.clientY });
     drag.current = { x: event.clientX, y: event.clientY, view: now, moved: fingers.current.size > 1 };
   };
-  /** Two fingers zoom by how their distance changes, around the middle between them. */
+  /** Zooms with two fingers by the change of their distance, around the point between them. */
   const pinch = (event: TargetedPointerEvent<HTMLDivElement>) => {
     const box = frame.current!.getBoundingClientRect();
     const distance = () => {
@@ -95,7 +95,7 @@ export function Canvas(props: {
     if (node.count > 1) props.onGroup(node.object.uid);
     else if (node.object.resource) go({ object: { resource: node.object.resource, namespace: node.object.namespace, name: node.object.name } });
   };
-  // Arrow keys lead to the nearest node in their direction.
+  // Arrow keys move the focus to the nearest node in their direction.
   const keys = (event: TargetedKeyboardEvent<SVGGElement>, from: Placed) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
@@ -188,7 +188,7 @@ function NodeBox(props: {
   const finalizers = node.finalizers.length > 0 ? plural(node.finalizers.length, "finalizer") : "";
   const isCut = !many && name !== node.object.name;
   const planned = props.fate && `plan: ${words(props.fate).toLowerCase()}`;
-  // It begins with the text that is seen, in its order, for whoever speaks it.
+  // The label begins with the visible text, in its order, for users of speech input.
   const label = [`${kind} ${name}`, mark, isCut ? node.object.name : "", words(node.state).toLowerCase(), finalizers ? healthOf(node) : "", planned].filter(Boolean).join(", ");
   const is = !health ? "" : health.failed > 0 ? "failed" : health.ready === health.known ? "ready" : "waiting";
   const classes = ["node", `state-${node.state}`, props.fate ? `fate-${props.fate}` : "", props.dimmed ? "dimmed" : "", props.selected ? "selected" : ""];

@@ -1,4 +1,4 @@
-// What the collectors do, as it happens.
+// Shows the actions of the collectors as they happen.
 import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Change, Place } from "./api";
@@ -17,13 +17,13 @@ const VERBS: Record<string, string> = {
   "delete-storage": "storage deleted",
 };
 
-/** The filter is applied when nothing was typed for so long, in milliseconds. */
+/** Time without typing after which the filter is applied, in milliseconds. */
 const TYPING = 250;
 
-/** Screens that have room for a table. */
+/** Media query of screens that have room for a table. */
 const WIDE = "(min-width: 721px)";
 
-/** Whether the screen has room for a table. */
+/** Reports whether the screen has room for a table. */
 function useWide(): boolean {
   const [isWide, setWide] = useState(() => matchMedia(WIDE).matches);
   useEffect(() => {
@@ -92,8 +92,8 @@ export function FeedPanel({ namespace, alone }: { namespace: string; alone: bool
 }
 
 /**
- * Lines never change: one that was drawn is not drawn again. Kept in a component, not as a node that is used again: such a node holds
- * on to the list of its first picture, and so to every line that was ever shown.
+ * Lines never change, so a drawn line is not drawn again. This is a component rather than a reused node: such a node would keep the
+ * list of its first rendering, and so every line that was ever shown, in memory.
  */
 class FeedLine extends Component<{ line: Line }> {
   override shouldComponentUpdate(next: { line: Line }): boolean {
@@ -133,7 +133,7 @@ function FeedTable({ lines }: { lines: Line[] }) {
   );
 }
 
-/** A line of the table; as with [`FeedLine`], one that was drawn is not drawn again unless it is opened. */
+/** A line of the table. As with [`FeedLine`], a drawn line is not drawn again unless it is opened. */
 class FeedRow extends Component<{ line: Line }, { open: boolean }> {
   override state = { open: false };
 
@@ -186,7 +186,7 @@ function SkippedLine({ line }: { line: Skipped }) {
   return <li class="feed-skipped">{skipped(line)}</li>;
 }
 
-/** What a line about skipped changes says. */
+/** Returns the text of a line about skipped changes. */
 function skipped(line: Skipped): string {
   const kinds = Object.entries(line.resources)
     .sort((left, right) => right[1] - left[1])
@@ -198,7 +198,7 @@ function skipped(line: Skipped): string {
   return [more, unknown].filter(Boolean).join("; ");
 }
 
-/** What was done, and whether it was. Finalizers or a grace period keep an object whose deletion is only requested. */
+/** Returns the action, and whether it is complete. A deletion may only be requested: finalizers or a grace period keep the object. */
 function deed({ verb, outcome }: Change): string {
   if (outcome === "requested") return "deletion requested";
   return outcome === "applied" ? (VERBS[verb] ?? verb) : `${VERBS[verb] ?? verb}: ${outcome}`;

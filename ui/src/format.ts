@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them.
+// Formats numbers, times and names for people.
 
 const numbers = new Intl.NumberFormat("en-US");
 
@@ -10,7 +10,7 @@ export const plural = (value: number, noun: string): string => {
   return `${count(value)} ${many}`;
 };
 
-/** An age as kubectl prints it, in its largest unit. */
+/** Formats an age as kubectl prints it, in its largest unit. */
 export function duration(seconds: number): string {
   const value = Math.max(0, Math.round(seconds));
   if (value < 120) return `${value}s`;
@@ -28,10 +28,10 @@ export const clock = (time: string): string =>
 export const hour = (time: number): string =>
   new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 
-/** The name of a collector without what all of them share. */
+/** Returns the name of a collector without the part that all of them share. */
 export const collector = (name: string): string => name.replace(/-controller$/, "").replace(/-/g, " ");
 
-/** `OwnersAbsent` as words. */
+/** Splits a code such as `OwnersAbsent` into words. */
 export const words = (code: string): string =>
   code
     .replace(/([a-z])([A-Z])/g, "$1 $2")
@@ -40,7 +40,7 @@ export const words = (code: string): string =>
     .map((word, place) => (/^[A-Z]{2,}$/.test(word) ? word : place === 0 ? word[0]!.toUpperCase() + word.slice(1) : word.toLowerCase()))
     .join(" ");
 
-/** Why something will be deleted, before it is: the codes of verdicts say that the time is over. */
+/** Returns the reason why an object will be deleted; the codes of verdicts would say that the time is already over. */
 const DUE: Record<string, string> = {
   TTLExpired: "TTL",
   ExpiredByAnnotation: "Annotation",

@@ -1,4 +1,4 @@
-// An icon for each kind that people know by sight, and one for all others; drawn in a square of 16.
+// An icon for each kind that people recognize, and one for all others, drawn in a square of 16.
 
 const STROKE = { fill: "none", stroke: "currentColor", "stroke-width": 1.4, "stroke-linejoin": "round", "stroke-linecap": "round" } as const;
 
@@ -59,12 +59,12 @@ const KINDS: Record<string, keyof typeof PATHS> = {
 
 const pathOf = (kind: string): string => PATHS[KINDS[kind] ?? "other"]!;
 
-/** The icon of a kind in a drawing, with its left upper corner here. */
+/** The icon of a kind in a drawing, with its upper left corner at this position. */
 export function KindMark({ kind, x, y }: { kind: string; x: number; y: number }) {
   return <path class="kind-icon" d={pathOf(kind)} transform={`translate(${x} ${y})`} {...STROKE} />;
 }
 
-/** The icon of a kind in text, which says the kind, too. */
+/** The icon of a kind in text, with the kind as its label. */
 export function KindIcon({ kind }: { kind: string }) {
   return (
     <svg class="kind-icon" width="14" height="14" viewBox="0 0 16 16" aria-hidden="true" focusable="false">

@@ -1,5 +1,5 @@
-// Where the nodes of the ownership map are: families laid out by dagre and packed into the shape of the frame, or, on a narrow
-// screen, an outline.
+// Places the nodes of the ownership map: dagre lays out the families, which are then packed into the shape of the frame. On a narrow
+// screen, the map is an outline.
 import dagre from "@dagrejs/dagre";
 import type { MapEdge, MapNode, OwnershipMap } from "./api";
 import { count, plural } from "./format";
@@ -7,12 +7,12 @@ import { count, plural } from "./format";
 export interface Placed {
   key: string;
   node: MapNode;
-  /** The left upper corner. */
+  /** The upper left corner. */
   x: number;
   y: number;
   width: number;
   height: number;
-  /** The texts, cut to the width. */
+  /** The texts, shortened to the width. */
   kind: string;
   name: string;
   mark: string;
@@ -30,11 +30,11 @@ export interface Layout {
   edges: DrawnEdge[];
   width: number;
   height: number;
-  /** As wide as the frame, to be scrolled with the page. */
+  /** True if the map is as wide as the frame, and scrolls with the page. */
   isOutline: boolean;
 }
 
-/** The room for a map, in pixels. */
+/** The space for a map, in pixels. */
 export interface Frame {
   width: number;
   height: number;
@@ -46,16 +46,16 @@ const HEIGHT = 46;
 const GAP = { x: 56, y: 12 };
 const MARGIN = 20;
 const WIDTH: [number, number] = [128, 264];
-/** Left of the texts: the stripe and the icon. */
+/** Width of the stripe and the icon, left of the texts. */
 const INDENT = 34;
 const PADDING = 12;
-/** A group that can be expanded has a mark of this width. */
+/** Width of the mark on a group that can be expanded. */
 const GROUP_MARK = 20;
-/** More leaves of one owner than this are set in columns. */
+/** Number of leaves of one owner above which they are set in columns. */
 const COLUMN = 6;
 /** The ratio of width to height of such a block. */
 const BLOCK_RATIO = 1.5;
-/** Small maps are enlarged up to this scale. */
+/** Maximum scale to which small maps are enlarged. */
 export const LARGEST_FIT = 1.2;
 /** Indentation of a level of the outline, and the deepest one that is still indented. */
 const LEVEL = 16;
@@ -66,10 +66,10 @@ export const keyOf = (node: MapNode): string => (node.count > 1 ? `${node.object
 
 const context = document.createElement("canvas").getContext("2d");
 const widths = new Map<string, number>();
-/** What is measured is remembered up to this number of texts. */
+/** Maximum number of texts whose width is cached. */
 const REMEMBERED = 20_000;
 
-/** The width of a text in the page's font. */
+/** Returns the width of a text in the page's font. */
 function measured(text: string, font: string): number {
   const key = `${font} ${text}`;
   let width = widths.get(key);
@@ -84,7 +84,7 @@ function measured(text: string, font: string): number {
 
 const NAME_FONT = "600 12.5px";
 const SMALL_FONT = "500 11px";
-/** The end of a name tells objects of one owner apart. */
+/** Length of the end of a name that is kept, because it tells objects of one owner apart. */
 const KEPT_END = 11;
 
 /** Cuts the middle out of a text until it fits. */
@@ -100,7 +100,7 @@ function fitted(text: string, font: string, width: number): string {
   return `${text.slice(0, fits)}…${end}`;
 }
 
-/** What a node says of the readiness of its objects. */
+/** Returns the text of a node about the readiness of its objects. */
 export function healthOf({ count: all, health }: MapNode): string {
   if (!health) return "";
   if (all === 1) return health.text;
@@ -117,7 +117,7 @@ function texts(node: MapNode, showsNamespace: boolean): { kind: string; name: st
 
 const room = (node: MapNode): number => INDENT + PADDING + (node.count > 1 ? GROUP_MARK : 0);
 
-/** The width that a node needs for its texts. */
+/** Returns the width that a node needs for its texts. */
 function widthOf(node: MapNode, showsNamespace: boolean): number {
   const { kind, name, mark } = texts(node, showsNamespace);
   const first = measured(kind, SMALL_FONT) + (mark ? measured(mark, SMALL_FONT) + 12 : 0);
@@ -147,9 +147,9 @@ interface Box {
   height: number;
 }
 
-/** Positions of boxes in a strip of this width, each as high up as it goes. */
+/** Places boxes in a strip of this width, each as high up as it fits. */
 function pack(boxes: Box[], width: number): { at: { x: number; y: number }[]; size: Box } {
-  // The outline of what was placed: ends of steps and their heights.
+  // The lower contour of the placed boxes: ends of steps and their heights.
   let steps: { x: number; width: number; y: number }[] = [{ x: 0, width, y: 0 }];
   const size = { width: 0, height: 0 };
   const at = boxes.map((box) => {
@@ -190,7 +190,7 @@ function packed(boxes: Box[], frame: Frame): { at: { x: number; y: number }[]; s
   return best;
 }
 
-/** Sets of nodes that edges connect, by place. */
+/** Returns the sets of nodes that edges connect, by index. */
 function families(map: OwnershipMap): number[][] {
   const parent = map.nodes.map((_, place) => place);
   const root = (place: number): number => {
@@ -210,7 +210,7 @@ interface Family extends Box {
   nodes: { place: number; x: number; y: number }[];
 }
 
-/** Owners left of dependents; many leaves of one owner in columns. */
+/** Places owners to the left of their dependents, and many leaves of one owner in columns. */
 function family(places: number[], edges: MapEdge[], width: (place: number) => number): Family {
   if (places.length === 1) return { width: width(places[0]!), height: HEIGHT, nodes: [{ place: places[0]!, x: 0, y: 0 }] };
   const owners = new Map<number, number[]>();
@@ -276,7 +276,7 @@ function edges(map: OwnershipMap, at: Placed[], path: (from: Placed, to: Placed)
   });
 }
 
-/** Dependents below their first owner, indented. */
+/** Places dependents below their first owner, indented. */
 function outline(map: OwnershipMap, frame: Frame, showsNamespace: boolean): Layout {
   const dependents = new Map<number, number[]>();
   const owned = new Set<number>();
@@ -313,7 +313,7 @@ export function layout(map: OwnershipMap, frame: Frame, showsNamespace: boolean)
     ownEdges.set(number, [...(ownEdges.get(number) ?? []), edge]);
   }
   const needed = map.nodes.map((node) => widthOf(node, showsNamespace));
-  // Objects that are connected to nothing form columns of one width.
+  // Objects without connections form columns of one width.
   const single = Math.max(0, ...sets.filter((places) => places.length === 1).map(([place]) => needed[place!]!));
   const isAlone = new Set(sets.filter((places) => places.length === 1).map(([place]) => place!));
   const width = (place: number) => (isAlone.has(place) ? single : needed[place]!);

@@ -52,7 +52,7 @@ function App() {
     addEventListener("keydown", keys);
     return () => removeEventListener("keydown", keys);
   }, []);
-  // Links of alerts lead to a search.
+  // Alerts link to a search.
   useEffect(() => {
     if (route.search) setDialog("search");
   }, [route.search]);
@@ -143,7 +143,7 @@ function Bar(props: { route: Route; overview: Overview | null; isStale: boolean;
   );
 }
 
-/** What the collectors are doing: in a word, and in a sentence. */
+/** Describes the activity of the collectors, in a word and in a sentence. */
 const MODES: Record<Overview["mode"]["state"], [string, string]> = {
   Acting: ["Acting", "The collectors delete what is garbage"],
   Standby: ["Standby", "Another replica has the Lease and acts; its page has the feed"],
@@ -403,7 +403,7 @@ function SignedOut() {
   );
 }
 
-// The place that a link of another site led to, or that was asked for before the session began.
+// The route to which another site linked, or that the user opened before the session began.
 const place = sessionStorage.getItem("place");
 sessionStorage.removeItem("place");
 if (place?.startsWith("#") && !location.hash) history.replaceState(null, "", place);

@@ -1,4 +1,4 @@
-// The ownership map: which objects it shows, and what is around the drawing.
+// The ownership map: selects the objects, and frames the drawing.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, Refused, type Fate, type NodeState, type OwnershipMap, type Overview } from "./api";
 import { Canvas } from "./canvas";
@@ -16,10 +16,10 @@ const STATES: [NodeState, string][] = [
   ["Absent", "absent owner"],
 ];
 
-/** Steps in which a change of the frame's size changes the layout, in pixels. */
+/** Granularity of the frame's size, in pixels: smaller changes do not change the layout. */
 const STEP = 40;
 
-/** The room for the drawing. */
+/** Returns the space for the drawing. */
 function useFrame(): [(element: HTMLDivElement | null) => void, Frame] {
   const [frame, setFrame] = useState<Frame>({ width: innerWidth, height: 480 });
   const [element, setElement] = useState<HTMLDivElement | null>(null);
@@ -44,7 +44,7 @@ export function MapView({ route, overview, plan }: { route: Route; overview: Ove
     (signal) => api.map(wanted, signal),
     ["map", uid, namespace, plan, selected, wanted.expand, kinds],
   );
-  // The picture stays until the one with the plan or the selection has come, and goes with what it shows.
+  // Keep the drawing until the one with the plan or the selection arrives, but not once it shows something else.
   const last = useRef<{ extent: string; data: OwnershipMap } | null>(null);
   const absent = error instanceof Refused && error.reason === "NotFound" && !plan;
   if (absent) last.current = null;
@@ -54,7 +54,7 @@ export function MapView({ route, overview, plan }: { route: Route; overview: Ove
   const [width, height] = [Math.floor(frame.width / STEP) * STEP || frame.width, Math.floor(frame.height / STEP) * STEP || frame.height];
   const showsNamespace = namespace === "" && uid === "";
   const drawn = useMemo(() => (data && data.nodes.length > 0 ? layout(data, { width: frame.width < NARROW_PIXELS ? frame.width : width, height }, showsNamespace) : null), [data, width, height, showsNamespace]);
-  // Whoever expands a group by keys continues among its members.
+  // After a group is expanded by keyboard, the focus moves to its members.
   const entered = useRef("");
   useEffect(() => {
     const first = entered.current && answer?.nodes.find((node) => node.expandedFrom === entered.current);
@@ -110,7 +110,7 @@ export function MapView({ route, overview, plan }: { route: Route; overview: Ove
   );
 }
 
-/** Which kinds are drawn. */
+/** Selects the kinds to draw. */
 function Kinds({ map }: { map: OwnershipMap }) {
   const menu = useRef<HTMLDetailsElement>(null);
   const shown = map.kinds.filter((kind) => kind.shown);

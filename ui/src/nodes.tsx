@@ -5,9 +5,9 @@ import { bytes, count, plural, since } from "./format";
 import { Card, Command, Empty, Failure, Loading, ObjectLink } from "./parts";
 import { useLive } from "./state";
 
-/** The search is sent when nothing was typed for so long, in milliseconds. */
+/** Time without typing after which the search is sent, in milliseconds. */
 const TYPING = 250;
-/** Use from which a disk is marked: the kubelet's threshold for images. */
+/** Disk use above which a disk is marked: the kubelet's threshold for images. */
 const FULL_PERCENT = 85;
 
 export function NodesView() {
@@ -62,7 +62,7 @@ export function NodesView() {
   );
 }
 
-/** The result of a policy for nodes, in a few words. */
+/** Describes the result of a policy for nodes in a few words. */
 function policyResult({ policy, state, images, bytes: freed }: NodePolicyResult): string {
   switch (state) {
     case "DryRun":

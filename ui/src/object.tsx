@@ -1,4 +1,4 @@
-// One object: why it is or is not deleted, what its deletion would lead to, what was done about it, its metadata.
+// One object: why it is or is not deleted, what its deletion would lead to, past actions on it, and its metadata.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { api, Refused, type Condition, type LostVolume, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
 import { ChangeLine } from "./feed";
@@ -15,7 +15,7 @@ interface DrawerProperties {
   subject: Subject;
   mayDelete: boolean;
   onPlan: (plan: string | null) => void;
-  /** On a narrow screen, whether the view behind is shown. */
+  /** True if the view behind is shown on a narrow screen. */
   folded: boolean;
   onFold: (folded: boolean) => void;
 }
@@ -40,7 +40,7 @@ export function Drawer({ subject, mayDelete, onPlan, folded, onFold }: DrawerPro
   }, [tab]);
   useEffect(() => () => onPlan(null), [key]);
   const absent = error instanceof Refused && error.code === 404;
-  // Only what was seen can be gone.
+  // Only an object that was shown before can be reported as gone.
   const seen = useRef("");
   if (data && !absent) seen.current = key;
   const wasThere = seen.current === key;
@@ -119,7 +119,7 @@ function NotFound({ subject }: { subject: Subject }) {
   );
 }
 
-/** Conditions by which an object is as it should be when they are false. */
+/** Conditions that are healthy when false. */
 const ADVERSE = /Failed|Failure|Pressure|Unavailable|Degraded|Stalled|Remaining|Terminating/;
 
 function Status({ status }: { status: ObjectAnswer["status"] }) {
@@ -239,7 +239,7 @@ function JournalTab({ data }: { data: ObjectAnswer }) {
   );
 }
 
-/** What is in a namespace is deleted with it, whatever is asked for its dependents. */
+/** The contents of a namespace are deleted with it, whatever the propagation policy. */
 const OF_NAMESPACE = "Delete the namespace and everything in it";
 const POLICIES: [Policy, string][] = [
   ["background", "Delete the object at once, its dependents after it"],
@@ -282,7 +282,7 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; w
     } catch (failure) {
       setStep({ at: "plan" });
       setError(failure as Error);
-      // What was shown is no longer true: the new plan is shown instead.
+      // The plan has changed since it was shown, so show the new one instead.
       if (failure instanceof Refused && failure.reason === "PlanChanged") {
         const changed = failure.details as Plan;
         setPlan(changed);
@@ -328,7 +328,7 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; w
   );
 }
 
-/** What of a plan somebody should know before it is carried out, worst first: the same as `kubegc plan` prints. */
+/** Returns the warnings that a user should read before carrying out a plan, worst first, as `kubegc plan` prints them. */
 function Warnings({ plan }: { plan: Plan }) {
   const volume = ({ name, claim, bytes: size }: LostVolume) => `${name} of claim ${claim}${size === null ? "" : `, ${bytes(size)}`}`;
   return (
@@ -346,7 +346,7 @@ function Warnings({ plan }: { plan: Plan }) {
   );
 }
 
-/** Lines of a note that are shown. */
+/** Maximum number of lines shown of a note. */
 const SHOWN_LINES = 20;
 
 function Note({ title, lines, bad = false }: { title: string; lines: string[]; bad?: boolean }) {
@@ -392,7 +392,7 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
   const { plan, name } = props;
   const ready = !props.sending && (!plan.needsName || typed === name);
   const first = useRef<HTMLElement | null>(null);
-  // Before it is painted: who types at once types into it.
+  // Focus before painting, so that immediate typing goes into the field.
   useLayoutEffect(() => first.current?.focus(), []);
   return (
     <form
@@ -400,7 +400,7 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
       aria-label="Confirm the deletion"
       onKeyDown={(event) => {
         if (event.key !== "Escape" || props.sending) return;
-        // It leaves the confirmation alone, and not the object with it.
+        // Escape closes only the confirmation, not the object as well.
         event.stopPropagation();
         props.onCancel();
       }}
@@ -430,7 +430,7 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
   );
 }
 
-/** Time between two questions about a deletion that is under way, in milliseconds. */
+/** Interval of queries about a deletion in progress, in milliseconds. */
 const FOLLOWED_EVERY = 2000;
 
 function Following({ deletion }: { deletion: string }) {

@@ -47,11 +47,11 @@ export function OverviewView({ overview, namespace, stuck }: { overview: Loaded<
   );
 }
 
-/** Whether there is nothing to see yet. */
+/** Reports whether there is nothing to show yet. */
 const isUntouched = (data: Overview): boolean =>
   data.terminating.total === 0 && data.stuck.total === 0 && data.due.total === 0 && data.collected.every((one) => one.total === 0);
 
-/** The first deletion, for whoever has not seen one. */
+/** Explains a first deletion to users who have not seen one. */
 function FirstSteps({ data }: { data: Overview }) {
   return (
     <Card title="Nothing has been deleted yet" id="first-steps" class="first-steps">
@@ -118,12 +118,12 @@ function Tiles({ data, isStale }: { data: Overview; isStale: boolean }) {
   );
 }
 
-/** Says that nothing is stuck only where that is known. */
+/** Shows that nothing is stuck only if that is known. */
 const nothingStuck = (data: Overview, isStale: boolean): string =>
   isStale ? `Nothing was stuck at ${clock(data.now)}` : data.unseen.length > 0 ? "Nothing that can be seen is stuck" : "Nothing is stuck";
 
 function Stuck({ data, namespace, code, isStale }: { data: Overview; namespace: string; code: string; isStale: boolean }) {
-  // The link of an alert names a code: its root causes come first and are open.
+  // An alert's link names a code: show the root causes with that code first, and open them.
   const items = [...data.stuck.items].sort((left, right) => Number(right.code === code) - Number(left.code === code));
   const isGone = code !== "" && items[0]?.code !== code;
   const card = useRef<HTMLDivElement>(null);
@@ -155,7 +155,7 @@ function Stuck({ data, namespace, code, isStale }: { data: Overview; namespace: 
   );
 }
 
-/** Whether the subject of a root cause is the name of a finalizer. */
+/** Reports whether the subject of a root cause is the name of a finalizer. */
 const isFinalizer = (row: StuckRow): boolean => row.code.includes("Finalizer") && row.subject.length > 0;
 
 export function StuckItem({ row, open: initially }: { row: StuckRow; open: boolean }) {
@@ -346,7 +346,7 @@ function Terminating({ data }: { data: Overview }) {
 
 const SHOWN_NODES = 6;
 
-/** What was removed on nodes, in words. */
+/** Describes removals on nodes in words. */
 function removed({ images, containers, sandboxes, logDirectories, links }: Removed): string {
   const parts = [[images, "image"], [containers, "container"], [sandboxes, "sandbox"], [logDirectories + links, "log"]] as const;
   return parts.flatMap(([number, noun]) => (number > 0 ? [plural(number, noun)] : [])).join(", ") || "nothing";

@@ -86,7 +86,7 @@ export function Command({ text, danger }: { text: string; danger?: boolean }) {
       await navigator.clipboard.writeText(text);
       setState("copied");
     } catch {
-      // The browser keeps its clipboard: the text is selected, so that a key copies it.
+      // The browser denies access to the clipboard: select the text, so that the user can copy it.
       getSelection()?.selectAllChildren(code.current!);
       setState("refused");
     }

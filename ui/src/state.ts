@@ -1,8 +1,8 @@
-// What the parts of the page share: the route, the overview and the feed.
+// State that the parts of the page share: the route, the overview and the feed.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, feedAddress, Refused, type Change, type Overview, type Subject } from "./api";
 
-/** What the address says. */
+/** The route in the page's address. */
 export interface Route {
   view: "overview" | "map" | "feed" | "nodes";
   namespace: string;
@@ -10,7 +10,7 @@ export interface Route {
   uid: string;
   /** The object in the drawer. */
   object: Subject | null;
-  /** What is searched. */
+  /** The search text. */
   search: string;
   /** The code of the root causes that are shown first. */
   stuck: string;
@@ -57,19 +57,19 @@ export function useRoute(): Route {
   return route;
 }
 
-/** What is kept of the feed. */
+/** Maximum number of changes kept in the feed. */
 const KEPT = 200;
-/** Refreshes follow changes after this time, and come without changes after the other one, in milliseconds. */
+/** Delay of a refresh after a change, and interval of refreshes without changes, in milliseconds. */
 const AFTER_CHANGE = 1500;
 const WITHOUT_CHANGE = 10_000;
-/** A feed that the server refused is opened again after this time, in milliseconds. */
+/** Delay before a refused feed is opened again, in milliseconds. */
 const AFTER_REFUSAL = 5000;
 
 export interface Skipped {
   key: string;
   skipped: number;
   resources: Record<string, number>;
-  /** Changes that are not kept any more, of which it is not known whether they fit. */
+  /** Number of changes that are no longer kept, and may or may not match the filter. */
   unknown: number;
 }
 
@@ -80,7 +80,7 @@ export interface Feed {
   connected: boolean;
 }
 
-/** The feed of the changes that the user may see and that fit the filter, the newest first. */
+/** The feed of changes that the user may see and that match the filter, newest first. */
 export class FeedStore {
   lines: Line[] = [];
   connected = false;
@@ -93,7 +93,7 @@ export class FeedStore {
   private address = feedAddress("", "");
   private modes = new Set<() => void>();
 
-  /** Shows only what fits. The server searches: what is sent without a filter is a sample. */
+  /** Shows only changes that match. The server filters, because it sends only a sample without a filter. */
   filter(namespace: string, text: string): void {
     const address = feedAddress(namespace, text);
     if (address === this.address) return;
@@ -110,7 +110,7 @@ export class FeedStore {
     source.addEventListener("open", () => this.connect(true));
     source.addEventListener("error", () => {
       this.connect(false);
-      // Browsers reconnect when a connection breaks, but not after an answer such as that of a server that is starting.
+      // Browsers reconnect after a broken connection, but not after an error response, such as that of a starting server.
       if (source.readyState === EventSource.CLOSED) this.again = window.setTimeout(() => this.open(), AFTER_REFUSAL);
     });
     source.addEventListener("change", (event) => {
@@ -132,7 +132,7 @@ export class FeedStore {
     this.connected = false;
   }
 
-  /** Closes the feed and forgets what it showed: another user may sign in. */
+  /** Closes the feed and clears it, because another user may sign in. */
   forget(): void {
     this.close();
     this.lines = [];
@@ -158,7 +158,7 @@ export class FeedStore {
 
   private add(line: Line): void {
     this.waiting.push(line);
-    // However many come, they are drawn once for each frame.
+    // Draw once per frame, however many changes arrive.
     if (this.waiting.length > KEPT) this.waiting.splice(0, this.waiting.length - KEPT);
     this.draw();
   }
@@ -191,7 +191,7 @@ export interface Loaded<T> {
   refresh: () => void;
 }
 
-/** An answer that is asked for again when something changed, and now and then. */
+/** A response that is requested again after changes, and at intervals. */
 export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unknown[]): Loaded<T> {
   const [state, setState] = useState<{ data: T | null; error: Error | null; key: string }>({
     data: null,
@@ -205,7 +205,7 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
     let timer = 0;
     let due = Infinity;
     let asking = false;
-    // Asked for while an answer was under way that may not have it yet.
+    // True if a refresh was requested during a request, whose response may be too old for it.
     let isOutdated = false;
     const within = (time: number) => {
       if (asking || Date.now() + time >= due) return;
@@ -258,7 +258,7 @@ export function useOverview(namespace: string): Loaded<Overview> {
   return overview;
 }
 
-/** Whether no answer came at all. */
+/** Reports whether there was no response at all. */
 export const isUnreachable = (error: Error | null): boolean => error !== null && !(error instanceof Refused);
 
 export const isSignedOut = (error: Error | null): boolean => error instanceof Refused && error.signedOut;

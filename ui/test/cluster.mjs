@@ -1,4 +1,4 @@
-// A server with something to see, and a browser: for the tests and the screenshots.
+// Starts a server with sample objects, and a browser, for the tests and the screenshots.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import https from "node:https";
@@ -6,7 +6,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** How to ask a server at this address. */
+/** Returns functions that send requests to a server at this address. */
 export function caller(url) {
   const agent = new https.Agent({ rejectUnauthorized: false, keepAlive: true, maxSockets: 16 });
   const ask = (method, path, { body, token = "administrator-token", headers = {} } = {}) =>
@@ -17,7 +17,7 @@ export function caller(url) {
         agent,
         headers: { ...(token ? { authorization: `Bearer ${token}` } : {}), ...(text ? { "content-type": "application/json", "content-length": Buffer.byteLength(text) } : {}), ...headers },
       });
-      // The server may close a connection that rests just when it is used again.
+      // The server may close an idle connection just when it is reused.
       request.on("error", (error) => (request.reusedSocket && error.code === "ECONNRESET" ? resolve(ask(method, path, { body, token, headers })) : reject(error)));
       request.on("response", (answer) => {
         let received = "";
@@ -28,7 +28,7 @@ export function caller(url) {
           try {
             document = JSON.parse(received);
           } catch {
-            // It is no JSON.
+            // The response is not JSON.
           }
           resolve({ code: answer.statusCode, headers: answer.headers, body: document });
         });
@@ -43,13 +43,13 @@ export function caller(url) {
   return { ask, must, agent };
 }
 
-/** A new temporary directory; the second function removes it. */
+/** Creates a temporary directory; the second result removes it. */
 export function folder() {
   const home = mkdtempSync(join(tmpdir(), "kubegc-page-"));
   return [home, () => rmSync(home, { recursive: true, force: true })];
 }
 
-/** Starts `kubegc up` and answers how to ask it. Its objects are kept in `kept`, a directory, or in memory alone. */
+/** Starts `kubegc up`, and returns functions that send requests to it. Keeps objects in the directory `kept`, or only in memory. */
 export async function start(binary, more = [], kept = null) {
   const [home, remove] = kept ? [kept, () => undefined] : folder();
   const kubeconfig = join(home, "kubeconfig");
@@ -87,8 +87,8 @@ export async function start(binary, more = [], kept = null) {
 }
 
 /**
- * The network between a browser and a server: an address that stays while the server behind it is replaced. `cut` breaks all
- * connections and lets nobody in until `mend` is called, perhaps with another server.
+* The network between a browser and a server: an address that stays while the server behind it is replaced. `cut` breaks all
+ * connections and refuses new ones until `mend` is called, perhaps with another server.
  */
 export async function network(server) {
   let [target, open] = [new URL(server.url), true];
@@ -122,7 +122,7 @@ const owner = (object, kind, apiVersion, blocks = true) => ({
   blockOwnerDeletion: blocks,
 });
 
-/** A shop: a Deployment with its ReplicaSets and Pods, things that are stuck, and things that are due. */
+/** Creates a shop: a Deployment with its ReplicaSets and Pods, stuck objects, and due objects. */
 export async function furnish(cluster, { replicas = 6 } = {}) {
   const { must } = cluster;
   const namespace = (name) => must("POST", "/api/v1/namespaces", { metadata: { name } });
@@ -178,7 +178,7 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
     };
     await must("PUT", `/apis/batch/v1/namespaces/shop/jobs/${name}/status`, job);
   }
-  // Freed on a node, and due there, as its agent reports it.
+  // Images removed and due on a node, as its agent reports them.
   const node = await must("POST", "/api/v1/nodes", { metadata: { name: "node-1" } });
   const image = (name, hours) => ({ at: now.getTime() + hours * 3_600_000, name });
   const report = {
@@ -206,7 +206,7 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
       ownerReferences: [{ apiVersion: "v1", kind: "Node", name: "node-1", uid: node.metadata.uid }],
     },
   });
-  // One whose agent failed on a full disk, and one without an agent.
+  // A node whose agent failed on a full disk, and a node without an agent.
   const full = await must("POST", "/api/v1/nodes", { metadata: { name: "node-2" } });
   await must("POST", "/api/v1/nodes", { metadata: { name: "node-3" } });
   await must("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", {
@@ -231,7 +231,7 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
   return { deployment };
 }
 
-/** Creates an owner with this number of ConfigMaps; the answer deletes the owner, and the collector the rest. */
+/** Creates an owner with this number of ConfigMaps. The returned function deletes the owner, and the collector then deletes the rest. */
 export async function cascade(cluster, dependents, place = "shop", name = `tree-${dependents}`) {
   const root = await cluster.must("POST", `/api/v1/namespaces/${place}/configmaps`, { metadata: { name } });
   const ownerReferences = [{ ...owner(root, "ConfigMap", "v1"), controller: false }];
@@ -245,13 +245,13 @@ export async function cascade(cluster, dependents, place = "shop", name = `tree-
   return () => cluster.must("DELETE", `/api/v1/namespaces/${place}/configmaps/${name}`, { propagationPolicy: "Background" });
 }
 
-/** A browser, and the page opened in it by a link of a user. */
+/** Starts a browser, and opens the page in it with a user's link. */
 export async function browse(cluster, chromium, executablePath) {
   const browser = await chromium.launch({
     executablePath,
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
-  // The address may be that of a network before the server.
+  // The address may be that of a network in front of the server.
   const link = async (token = "administrator-token") => {
     const { pathname, search } = new URL((await cluster.ask("POST", "/kubegc/v1/link", { body: {}, token })).body.url);
     return cluster.url + pathname + search;

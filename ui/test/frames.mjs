@@ -1,17 +1,17 @@
-// How fluently a page shows a cascade, and how much memory it takes: for the tests and for measure.mjs.
+// Measures how smoothly a page shows a cascade, and how much memory it uses, for the tests and for measure.mjs.
 import { cascade } from "./cluster.mjs";
 
-/** Until the owner of a cascade and all its dependents are gone. */
+/** Waits until the owner of a cascade and all its dependents are gone. */
 export async function gone(cluster) {
   while ((await cluster.must("GET", "/api/v1/namespaces/shop/configmaps?limit=1")).items.length > 0) {
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
-/** What the page knows has arrived. */
+/** Waits until the page has received the latest data. */
 const informed = (page) => page.waitForResponse((answer) => answer.url().includes("/kubegc/v1/overview"));
 
-/** Counts the frames that a page draws, and weighs its heap; the answer ends the measurement. */
+/** Counts the frames that a page draws, and measures its heap. The returned function ends the measurement. */
 async function measure(page) {
   const devtools = await page.context().newCDPSession(page);
   const heap = async () => {

@@ -1,4 +1,4 @@
-// The plugin for Headlamp in a browser, against `kubegc up`: node test/headlamp.test.mjs. Headlamp is a stand-in: it provides what the
+// Tests the plugin for Headlamp in a browser, against `kubegc up`: node test/headlamp.test.mjs. A stand-in replaces Headlamp: it provides what the
 // plugin uses (React by Preact's compatible build), and passes requests on with a user's token, as Headlamp does.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
@@ -94,7 +94,7 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
     assert.deepEqual(last, { path: "/kubegc/v1/object?resource=deployment.apps&namespace=shop&name=web", method: "GET", cluster: "here", logsOut: false });
   });
 
-  /** Whether the sidebar has the entry, once the cluster was asked. */
+  /** Reports whether the sidebar has the entry, after the cluster has answered. */
   const hasEntry = async (cluster) => {
     const filtered = () => page.evaluate((cluster) => ((globalThis.cluster = cluster), !!globalThis.registered.filters[0](globalThis.registered.entries[0])), cluster);
     const before = answered;
@@ -132,7 +132,7 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
     const link = page.getByRole("link", { name: "Why it is, or is not, deleted" });
     assert.equal(await link.getAttribute("href"), "https://gc.example.com/ui#/?object=pod.%2Fshop%2Fother");
     await page.evaluate(() => {
-      // Whatever is set, a link runs nothing.
+      // A link never runs a script, whatever the setting.
       globalThis.set = { page: "javascript:alert(1)" };
       globalThis.show(globalThis.registered.routes[0].component);
     });

@@ -1,4 +1,4 @@
-// What open pages cost the server during a cascade: node ui/test/load.mjs [DEPENDENTS] [PAGES] [ROUNDS], with the binary in $KUBEGC.
+// Measures the cost of open pages for the server during a cascade: node ui/test/load.mjs [DEPENDENTS] [PAGES] [ROUNDS], with the binary in $KUBEGC.
 // Each page follows the feed and asks for what a page on the screen asks for, when it would: the overview, and every second page the
 // map. Rounds without and with pages take turns; the exit code is 1 if the pages cost LIMIT or more.
 import { readFileSync } from "node:fs";
@@ -10,14 +10,14 @@ import { cascade, start } from "./cluster.mjs";
 const here = dirname(fileURLToPath(import.meta.url));
 const binary = process.env.KUBEGC ?? join(here, "../../target/debug/kubegc");
 const [dependents, pages, rounds] = [process.argv[2] ?? 100_000, process.argv[3] ?? 50, process.argv[4] ?? 2].map(Number);
-/** The share of the processor time of a cascade that pages may add. */
+/** Maximum share of a cascade's processor time that pages may add. */
 const LIMIT = 0.2;
-/** When a page asks again: after a change, and without one, in milliseconds. As in src/state.ts. */
+/** Delay of a page's refresh after a change, and interval without changes, in milliseconds, as in src/state.ts. */
 const [AFTER_CHANGE, WITHOUT_CHANGE] = [1500, 10_000];
 const sleep = (time) => new Promise((resolve) => setTimeout(resolve, time));
 
 const cluster = await start(binary);
-/** Seconds of processor time that the server has used. */
+/** Returns the seconds of processor time that the server has used. */
 const used = () => {
   const fields = readFileSync(`/proc/${cluster.pid}/stat`, "utf8").split(") ")[1].split(" ");
   return (Number(fields[11]) + Number(fields[12])) / 100;
@@ -26,7 +26,7 @@ const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${cluster.
 
 const read = { feed: 0, answers: 0, asked: 0, refused: 0 };
 
-/** Opens a page; the answer closes it. */
+/** Opens a page. The returned function closes it. */
 function open(number) {
   const agent = new https.Agent({ rejectUnauthorized: false, keepAlive: true, maxSockets: 4 });
   const headers = { authorization: "Bearer administrator-token", "accept-encoding": "gzip" };
@@ -52,7 +52,7 @@ function open(number) {
     timer = setTimeout(refresh, time);
   };
   const refresh = async () => {
-    // Until the answers are there, changes do not count.
+    // Changes count only after the responses have arrived.
     due = -Infinity;
     const paths = ["/kubegc/v1/overview", ...(number % 2 ? ["/kubegc/v1/map?namespace=shop"] : [])];
     read.asked += paths.length;

@@ -1,4 +1,4 @@
-// Frames, memory and the server's time while pages watch a cascade: node test/measure.mjs [DEPENDENTS] [PAGES]
+// Measures frames, memory and the server's processor time while pages watch a cascade: node test/measure.mjs [DEPENDENTS] [PAGES]
 import { readFileSync } from "node:fs";
 import https from "node:https";
 import { dirname, join } from "node:path";
@@ -11,7 +11,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const binary = process.env.KUBEGC ?? join(here, "../../target/debug/kubegc");
 const [dependents, readers] = [Number(process.argv[2] ?? 10_000), Number(process.argv[3] ?? 0)];
 const cluster = await start(binary);
-/** Seconds of processor time that the server has used. */
+/** Returns the seconds of processor time that the server has used. */
 const used = () => {
   const fields = readFileSync(`/proc/${cluster.pid}/stat`, "utf8").split(") ")[1].split(" ");
   return (Number(fields[11]) + Number(fields[12])) / 100;

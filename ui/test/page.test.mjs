@@ -1,4 +1,4 @@
-// The page in a browser, against `kubegc up`: node test/page.test.mjs [FILTER]. Needs Chromium and the binary.
+// Tests the page in a browser, against `kubegc up`: node test/page.test.mjs [FILTER]. Needs Chromium and the binary.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import http from "node:http";
@@ -13,12 +13,12 @@ const here = dirname(fileURLToPath(import.meta.url));
 const binary = process.env.KUBEGC ?? join(here, "../../target/debug/kubegc");
 const executable = process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync);
 const axe = readFileSync(join(here, "../node_modules/axe-core/axe.min.js"), "utf8");
-// Nothing is proven by it: what is waited for comes, or the test has failed anyway.
+// A generous bound: a test waits this long only if it fails anyway.
 const PATIENCE = 60_000;
 
-/** Violations of accessibility rules on the page as it is now. */
+/** Returns the violations of accessibility rules on the page in its current state. */
 async function violations(page) {
-  // The policy of the page allows no foreign script; the browser's own tools are exempt.
+  // The page's policy blocks foreign scripts, but not the browser's own tools.
   await page.evaluate(axe);
   const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
   return found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`);
@@ -29,7 +29,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
   const cluster = await start(binary);
   context.after(() => cluster.stop());
   await furnish(cluster);
-  // A user who may see one namespace.
+  // A user with permission to read one namespace.
   await cluster.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/bank/roles", {
     metadata: { name: "reader" },
     rules: [{ apiGroups: [""], resources: ["configmaps"], verbs: ["get", "list"] }],
@@ -74,7 +74,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     await page.goto(`${cluster.url}/ui#/?stuck=NodeGone`);
     await stuck.getByRole("status").waitFor({ timeout: PATIENCE });
     assert.match(await stuck.getByRole("status").innerText(), /^Node gone: nothing/);
-    // Whoever goes on from there has seen it.
+    // A user who navigates away from it has seen it.
     await page.keyboard.press("2");
     await page.keyboard.press("1");
     await stuck.getByRole("status").waitFor({ state: "detached", timeout: PATIENCE });
@@ -155,7 +155,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     await other.getByRole("alert").getByText("This link opens nothing.").waitFor();
     await other.getByRole("button", { name: `Copy: kubegc ui --collector ${new URL(cluster.url).host}` }).waitFor();
     assert.deepEqual(await violations(other), []);
-    // Whoever comes without a link is not said to have a bad one.
+    // A user who opens the page without a link must not see an error about a bad one.
     await other.goto(`${cluster.url}/ui`);
     await other.getByText("A link opens this page").waitFor();
     assert.equal(await other.getByRole("alert").count(), 0);
@@ -173,7 +173,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     assert.ok((await page.locator(".feed-lines > li").count()) <= 200);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is cut off");
     assert.deepEqual(await violations(page), []);
-    // The server searches what the page was never sent.
+    // The server also searches changes that it never sent to the page.
     const shown = await page.locator(".feed-lines").innerText();
     const unsent = Array.from({ length: 300 }, (_, number) => `tree-300-${number}`).find((name) => !new RegExp(`${name}\\b`).test(shown));
     await page.getByRole("searchbox").fill(`${unsent} ownersabsent`);
@@ -225,16 +225,16 @@ test("the page", { timeout: 600_000 }, async (context) => {
     const owners = map.edges.filter(({ dependent }) => dependent === rendered);
     assert.deepEqual(owners.map(({ owner, blocking }) => [map.nodes[owner].object.name, blocking]).sort(), [["settings", true], ["theme", false]]);
     assert.deepEqual(await drawn("ConfigMap rendered, living"), [map.edges.length, map.edges.filter(({ blocking }) => blocking).length]);
-    // By keys alone: the search, and back.
+    // The keyboard alone reaches the search, and leaves it.
     await page.keyboard.press("Control+k");
     await page.getByRole("combobox", { name: "Kind, name or namespace" }).waitFor();
     assert.deepEqual(await violations(page), []);
     await page.keyboard.press("Escape");
     await page.goto(`${cluster.url}/ui#/map?namespace=bank`);
     await drawn("ConfigMap 150 objects, living");
-    // Focus and key in one: the map may be drawn again between them.
+    // Focus and press the key in one step, because the map may be redrawn between two.
     await page.getByRole("button", { name: "ConfigMap 150 objects, living", exact: true }).press("Enter");
-    // In its place: sixty members, of which the first has the focus, and the others as a smaller group.
+    // The group is replaced by sixty members, of which the first has the focus, and a smaller group of the others.
     await drawn("ConfigMap 90 objects, living");
     assert.equal(await page.getByRole("button", { name: /^ConfigMap ledgers-\d+, living$/ }).count(), 60);
     await page.waitForFunction(() => /^ConfigMap ledgers-/.test(document.activeElement.getAttribute("aria-label") ?? ""));
@@ -250,7 +250,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     const page = await open();
     await page.getByRole("button", { name: /Search/ }).click();
     const found = page.getByRole("option", { name: "ConfigMap album shop", exact: true });
-    // Views are shared for a while: the first answer may be older than the object.
+    // The server caches views for a while, so the first response may be older than the object.
     for (const end = Date.now() + PATIENCE; !(await found.isVisible()) && Date.now() < end; ) {
       await page.getByRole("combobox", { name: "Kind, name or namespace" }).fill("");
       await page.getByRole("combobox", { name: "Kind, name or namespace" }).fill("configmap album");
@@ -266,7 +266,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     await button.click();
     await page.getByText("Deleted.").waitFor({ timeout: PATIENCE });
     assert.equal((await cluster.ask("GET", "/api/v1/namespaces/shop/configmaps/album-3")).code, 404);
-    // The drawer asks about an object that is gone by now.
+    // The drawer queries an object that is already gone.
     page.errors = page.errors.filter((error) => !error.includes("status of 404"));
     clean(page);
     await page.context().close();
@@ -289,7 +289,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     }
     assert.deepEqual(await violations(page), []);
     await page.getByRole("button", { name: "Delete 1,102 objects…" }).click();
-    // Escape leaves the confirmation, and not the object.
+    // Escape closes the confirmation, but not the object.
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Delete 1,102 objects…" }).click({ timeout: PATIENCE });
     await page.keyboard.type("tower");
@@ -300,7 +300,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     assert.deepEqual(await violations(page), []);
     await cluster.ask("PATCH", `${maps}/zz-held`, { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } });
     await following.getByText("Deleted.").waitFor({ timeout: PATIENCE });
-    // The drawer asks about an object that is gone by now.
+    // The drawer queries an object that is already gone.
     page.errors = page.errors.filter((error) => !error.includes("status of 404"));
     clean(page);
     await page.context().close();
@@ -428,7 +428,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
       response.end(request.url === "/frame" ? `<iframe src="${target}"></iframe>` : `<a href="${target}">bank</a>`);
     });
     await new Promise((resolve) => elsewhere.listen(0, "127.0.0.1", resolve));
-    // Another host, and so another site.
+    // A different host is a different site.
     const site = `http://localhost:${elsewhere.address().port}`;
     const page = await open();
     await page.goto(site);
@@ -441,7 +441,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     await page.goto(`${cluster.url}/ui`);
     await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
 
-    // Without a session the place waits until one is opened in another tab.
+    // Without a session, the page keeps the route until a session is opened in another tab.
     const late = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
     await late.goto(site);
     await late.getByRole("link").click();
@@ -523,7 +523,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     assert.equal(headers["x-frame-options"], "DENY");
     const { headers: opened } = await cluster.ask("GET", new URL(await link()).pathname + new URL(await link()).search, { token: null });
     assert.match(opened["set-cookie"][0], /^__Host-kubegc-\d+=.*; Path=\/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600$/);
-    // The cookie is worth nothing at the Kubernetes API.
+    // The Kubernetes API does not accept the cookie.
     const cookie = opened["set-cookie"][0].split(";")[0];
     const with_cookie = { token: null, headers: { cookie } };
     assert.equal((await cluster.ask("GET", "/kubegc/v1/overview", with_cookie)).code, 200);
@@ -539,7 +539,7 @@ test("the page", { timeout: 600_000 }, async (context) => {
     const again = await open();
     await again.getByText("search.example.com/release-index").first().waitFor({ timeout: PATIENCE });
     await again.evaluate(() => fetch("/kubegc/v1/logout", { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } }));
-    // Some change makes the page ask again.
+    // Any change makes the page refresh.
     await (await cascade(cluster, 1, "bank", "late"))();
     await again.getByText("The session has ended").waitFor({ timeout: PATIENCE });
     assert.deepEqual(await violations(again), []);
@@ -617,7 +617,7 @@ test("the page when its connection breaks and its server restarts", { timeout: 1
   });
 });
 
-/** What pages must keep to during a cascade. */
+/** Limits for pages during a cascade. */
 const FRAMES_PER_SECOND = 30;
 const HEAP_GROWTH_MIB = 4;
 

@@ -1,4 +1,4 @@
-// The page of `kubegc run` in a browser, beside a server without collectors: node --test test/run.test.mjs. Needs Chromium and the binary.
+// Tests the page of `kubegc run` in a browser, beside a server without collectors: node --test test/run.test.mjs. Needs Chromium and the binary.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -14,7 +14,7 @@ const executable = process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chrom
 const axe = readFileSync(join(here, "../node_modules/axe-core/axe.min.js"), "utf8");
 const PATIENCE = 20_000;
 
-/** Starts `kubegc run` with a page beside a cluster; answers how to ask that page. */
+/** Starts `kubegc run` with a page beside a cluster. Returns functions that send requests to that page. */
 async function collect(cluster, more = []) {
   const child = spawn(
     binary,
@@ -33,7 +33,7 @@ async function collect(cluster, more = []) {
   const stop = () =>
     new Promise((resolve) => {
       child.removeAllListeners("exit");
-      // A collector whose server is gone ends by itself.
+      // A collector exits by itself when its server is gone.
       if (child.exitCode !== null) return resolve();
       child.on("exit", resolve);
       child.kill("SIGTERM");
@@ -111,7 +111,7 @@ test("the page of kubegc run", { timeout: 120_000 }, async (context) => {
     const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
     const note = async () => (await trips.ask("GET", lease)).body.metadata.annotations["kubegc.io/tripped"] ?? "";
     for (const end = Date.now() + PATIENCE; !(await note()).includes("configmaps"); ) assert.ok(Date.now() < end, "it is noted on the Lease");
-    // One more object is deleted, and then it stops again.
+    // The breaker allows one more deletion, and then trips again.
     const first = await note();
     await banner.getByRole("button", { name: "Resume configmaps" }).click();
     for (const end = Date.now() + PATIENCE; (await note()) === first; ) assert.ok(Date.now() < end, "it is resumed");

@@ -1,4 +1,4 @@
-// Makes the pictures of docs/page.md: node test/screenshots.mjs [FOLDER]
+// Takes the screenshots for docs/page.md: node test/screenshots.mjs [FOLDER]
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";

@@ -1,5 +1,5 @@
-// What the views of the page show, at three widths: node --test test/views.test.mjs. Needs Chromium and the binary. With SCREENSHOTS=FOLDER the
-// pictures are kept.
+// Tests the views of the page at three widths: node --test test/views.test.mjs. Needs Chromium and the binary. SCREENSHOTS=FOLDER keeps the
+// screenshots.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -125,7 +125,7 @@ test("the views", { timeout: 300_000 }, async (context) => {
     await kinds.getByText("Event", { exact: true }).click();
     await page.getByRole("button", { name: /^Event web\.1, living/ }).waitFor({ timeout: PATIENCE });
     assert.deepEqual(await violations(page), []);
-    // Without ReplicaSets, Pods are drawn below the Deployment.
+    // Without ReplicaSets, the map draws Pods below the Deployment.
     await kinds.getByText("ReplicaSet", { exact: true }).click();
     await page.getByRole("button", { name: /^ReplicaSet / }).first().waitFor({ state: "detached", timeout: PATIENCE });
     const map = (await cluster.ask("GET", "/kubegc/v1/map?namespace=shop&kinds=pods,deployments.apps")).body;
@@ -150,7 +150,7 @@ test("the views", { timeout: 300_000 }, async (context) => {
     const [left, right] = [Math.min(...boxes.map((box) => box.left)), Math.max(...boxes.map((box) => box.right))];
     const [top, bottom] = [Math.min(...boxes.map((box) => box.top)), Math.max(...boxes.map((box) => box.bottom))];
     assert.ok((right - left) / canvas.width > 0.7 || (bottom - top) / canvas.height > 0.8, `${right - left} × ${bottom - top} of ${canvas.width} × ${canvas.height}`);
-    // No text leaves its node.
+    // No text is wider than its node.
     const outside = await page.locator(".node").evaluateAll((all) =>
       all.filter((node) => {
         const box = node.querySelector(".box:not(.behind)").getBoundingClientRect();
@@ -165,7 +165,7 @@ test("the views", { timeout: 300_000 }, async (context) => {
     await page.screenshot({ path: join(pictures, "families-1440.png") });
     await narrow.context().close();
 
-    // The namespace is deleted, and with it what is shown of it.
+    // The namespace is deleted together with everything shown of it.
     await cluster.must("DELETE", "/api/v1/namespaces/farm");
     await page.getByText("There is no namespace farm").waitFor({ timeout: 4 * PATIENCE });
     assert.equal(await page.locator(".node").count(), 0);

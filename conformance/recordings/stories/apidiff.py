@@ -65,7 +65,7 @@ def at(doc, pointer, default=None):
 
 
 def delta(a, b, where="", out=None):
-    """What makes b out of a: [[pointer, value] or [pointer], ...]."""
+    """Returns the changes that turn a into b: [[pointer, value] or [pointer], ...]."""
     out = [] if out is None else out
     if isinstance(a, dict) and isinstance(b, dict):
         for k in a:
@@ -138,7 +138,7 @@ class Server:
         return r.status, raw, r.headers
 
     def me(self):
-        """The user's own name and uid, which differ from server to server."""
+        """Returns the user's own name and uid, which differ from server to server."""
         with self.lock:
             if "me" not in self.docs:
                 try:
@@ -149,7 +149,7 @@ class Server:
             return self.docs["me"]
 
     def doc(self, path):
-        """A document that is the same for all stories (discovery, OpenAPI)."""
+        """Returns a document that is the same for all stories (discovery, OpenAPI)."""
         with self.lock:
             if path not in self.docs:
                 if path.startswith("/openapi/v3/") and "?" not in path:
@@ -174,7 +174,7 @@ def without_descriptions(x):
 
 
 def brief(s):
-    """A long string by its beginning and a checksum."""
+    """Abbreviates a long string to its beginning and a checksum."""
     return s if len(s) <= 600 else f"{s[:200]}… <{len(s)} characters, {zlib.crc32(s.encode()):08x}>"
 
 
@@ -261,7 +261,7 @@ class Play:
         return brief(self.gen.sub("<generated>", s) if self.gen else s)
 
     def cell(self, c):
-        """Addresses and ports that a Table shows."""
+        """Normalises the addresses and ports in a Table."""
         c = self.clean(c)
         return re.sub(r":3\d{4}/", ":<port>/", re.sub(r"\b10\.0\.0\.\d+\b", "<ip>", c)) if isinstance(c, str) else c
 
@@ -424,7 +424,7 @@ def causes(b):
 
 
 def bare(b):
-    """A Status without its wording."""
+    """Returns a Status without its wording."""
     b = copy.deepcopy(b)
     b.pop("message", None)
     d = b.get("details")
@@ -434,7 +434,7 @@ def bare(b):
 
 
 def wants(story):
-    """The recorded answers with their bodies written out."""
+    """Returns the recorded responses with complete bodies."""
     out = []
     for w in story["w"]:
         w = dict(w)
@@ -478,7 +478,7 @@ def general(p):
 
 
 def compare(want, got):
-    """The aspects in which an answer differs: {aspect: what}."""
+    """Returns the aspects in which a response differs: {aspect: difference}."""
     out = {}
     if want["c"] != got["c"]:
         reason = got["b"].get("reason", "") if is_status(got.get("b")) else ""
@@ -523,7 +523,7 @@ CORE, BODY = ("code", "reason", "causes"), ("code", "reason", "causes", "body", 
 
 
 def class_of(story, step, diff):
-    """A difference's class: where it is and how the answer differs, apart from indices, values and what was done."""
+    """Returns a difference's class: its place and kind, without indices, values and the request."""
     for a in BODY + ("message",):
         if a in diff:
             text = diff[a]
@@ -550,7 +550,7 @@ def read(paths):
 
 def play_all(server, stories, jobs, each):
     todo, lock, done = collections.deque(stories), threading.Lock(), [0]
-    # CRD stories first: they wait most
+    # CRD stories first, because they wait longest
     def work():
         while True:
             with lock:
@@ -571,7 +571,7 @@ def play_all(server, stories, jobs, each):
 
 
 def parallel(args, stories, jobs, procs):
-    """Plays in several processes with several threads each; yields (story, answers)."""
+    """Plays the stories in several processes with several threads each; yields (story, answers)."""
     import multiprocessing as mp
     stories = sorted(stories, key=lambda s: (s["t"] != "crd", s["t"] != "watch"))
     if procs <= 1:
@@ -621,7 +621,7 @@ def check(args):
     if args.sample:
         stories = random.Random(args.seed).sample(stories, min(args.sample, len(stories)))
     begin = time.monotonic()
-    # The reason of a review names what allows or fails, which changes with the roles and bindings of other stories.
+    # The reason of a review names the rule that allows or fails, which depends on the roles and bindings of other stories.
     def is_review(story):
         return re.search("(Access|Rules)Review$", story["k"])
     reviews, others = [s for s in stories if is_review(s)], [s for s in stories if not is_review(s)]
@@ -680,7 +680,7 @@ def check(args):
 
 
 def settle(args):
-    """Drops what the recording server itself does not answer twice alike, and splits the rest into two halves."""
+    """Drops stories to which the recording server itself does not respond the same way twice, and splits the rest into two halves."""
     stories = {s["id"]: s for s in read(args.files)}
     for n in range(args.rounds):
         dropped, loose = 0, 0

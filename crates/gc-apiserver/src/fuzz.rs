@@ -153,7 +153,7 @@ fn written(options: &DeleteOptions) -> Value {
 }
 
 /// Checks a message, preceded by a line with apiVersion and kind: the result must be an object of that kind, nested no deeper than
-/// the parser's limit.
+/// recursive code relies on.
 pub fn protobuf_body(data: &[u8]) {
     let Some(end) = data.iter().position(|byte| *byte == b'\n') else { return };
     let Ok(head) = std::str::from_utf8(&data[..end]) else { return };

@@ -17,7 +17,7 @@ const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.bad.example.com";
 const GROUP_VERSION: &str = "/apis/bad.example.com/v1";
 
-/// Resident memory in MiB.
+/// Returns the resident memory in MiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

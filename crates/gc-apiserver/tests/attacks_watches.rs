@@ -27,7 +27,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Time within which a watch makes progress on any machine; not an estimate of the time that it takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Resident memory in MiB.
+/// Returns the resident memory in MiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

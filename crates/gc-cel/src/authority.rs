@@ -86,7 +86,7 @@ impl<'v> Check<'v> {
         Val::Check(Rc::new(next))
     }
 
-    /// `authorizer.requestResource`
+    /// Returns `authorizer.requestResource`.
     pub(crate) fn member(&self, name: &str) -> Option<Val<'v>> {
         (self.stage == Stage::Authorizer && name == "requestResource")
             .then(|| self.with(Stage::Resource, |question| question.clone_from(&self.own)))

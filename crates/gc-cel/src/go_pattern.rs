@@ -118,7 +118,7 @@ impl Rewriting<'_> {
         let digits = format!("{first}{}", &self.rest[..more]);
         self.rest = &self.rest[more..];
         let number = u32::from_str_radix(&digits, 8).unwrap_or_default();
-        let _ = write!(self.out, "\\x{{{number:X}}}"); // writing to a text cannot fail
+        let _ = write!(self.out, "\\x{{{number:X}}}"); // writing to a String does not fail
     }
 }
 

@@ -1,4 +1,4 @@
-//! Cost of planning a pass over a large node: 10,000 images and 100,000 containers.
+//! Cost of planning a pass over a large node with 10,000 images and 100,000 containers.
 //!
 //! `cargo bench -p gc-collectors --bench node_plans`; the target is 50 ms in all.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
@@ -22,7 +22,7 @@ use gc_types::{GoDuration, UnixNanoseconds};
 /// Number of rounds; the best time is reported, since the machine is shared.
 const ROUNDS: usize = 30;
 
-/// 64 digits that look as those of a real digest do: different from the first on.
+/// Returns 64 digits that differ from the first one on, like those of real digests.
 fn digest(number: u64) -> String {
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{mixed:016x}{:016x}{number:032x}", mixed.rotate_left(31))

@@ -1,8 +1,7 @@
-//! Cost of collectors when a whole cluster's backlog is deleted, without a server: wall time, requests,
-//! decisions, memory.
+//! Cost of the collectors when a whole cluster's backlog is deleted, without a server: wall time, requests, decisions, memory.
 //!
-//! `cargo run --release -p gc-collectors --example scale -- [part of the real size, 1 by default]`. Every deletion is
-//! answered at once and shown by the watch, as a server does it; all work measured is the engines'.
+//! `cargo run --release -p gc-collectors --example scale -- [part of the real size, 1 by default]`. Every deletion is answered
+//! immediately and then shown by the watch, as a server does it, so only the engines' work is measured.
 #![allow(
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
@@ -35,16 +34,16 @@ fn text(seconds: i64) -> String {
     jiff::Timestamp::from_second(NOW + seconds).unwrap().to_string()
 }
 
-/// From `/proc/self/status`, MiB; 0 where there is none.
+/// Reads a value from `/proc/self/status`, in MiB; 0 if there is none.
 fn memory(name: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// Seconds of processor time so far.
+/// Returns the processor seconds used so far.
 fn processor() -> f64 {
-    /// Clock ticks in a second (fixed on Linux).
+    /// Clock ticks per second (fixed on Linux).
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> =
@@ -78,7 +77,7 @@ fn list<J: Collector>(engine: &mut Engine<J>, kind: Kind, objects: impl Iterator
     engine.observe(Observation::Synced(kind));
 }
 
-/// Performs everything that is wanted now; how many requests that was.
+/// Performs all current requests, and returns their number.
 fn drain<J: Collector>(engine: &mut Engine<J>) -> usize {
     let mut requests = 0;
     while let Some(effect) = engine.poll_effect() {
@@ -109,7 +108,7 @@ fn pod(number: usize, held: bool) -> Value {
     pod
 }
 
-/// 360,000 finished pods, 340,000 over the threshold, of which finalizers hold 10,000.
+/// Deletes 360,000 finished pods, 340,000 of them over the threshold, of which finalizers block 10,000.
 fn pods(part: f64) {
     let size = |number: f64| (number * part) as usize;
     let (all, kept, held) = (size(360_000.0), size(20_000.0), size(10_000.0));
@@ -118,7 +117,7 @@ fn pods(part: f64) {
     engine.tick(at(0));
     let clock = Clock::start();
     list(&mut engine, Kind::Node, (0..1000).map(|n| json!({"metadata": {"name": format!("node-{n}")}})));
-    // The oldest are held: they keep their place in the arithmetic.
+    // Finalizers block the oldest, which still count against the threshold.
     list(&mut engine, Kind::Pod, (0..all).map(|n| pod(n, n >= all - held)));
     clock.show("read and observed", all);
     let clock = Clock::start();
@@ -138,7 +137,7 @@ fn pods(part: f64) {
     );
 }
 
-/// 50,000 finished Jobs whose time to live ends within an hour.
+/// Deletes 50,000 finished Jobs whose time to live ends within an hour.
 fn jobs(part: f64) {
     let all = (50_000.0 * part) as usize;
     println!("jobs: {all} finished, expiring over an hour");
@@ -163,7 +162,7 @@ fn jobs(part: f64) {
     let clock = Clock::start();
     let (mut requests, mut now) = (drain(&mut engine), at(0));
     let mut ticks = 0;
-    // Woken when something is due, and not otherwise.
+    // Wakes only when something is due.
     while let Some(next) = engine.next_wakeup() {
         now = now.max(next);
         engine.tick(now);
@@ -179,7 +178,7 @@ fn jobs(part: f64) {
     );
 }
 
-/// The same pods under a policy: the newest hundred of each of 200 namespaces stay.
+/// Applies a policy to the same pods: the newest hundred in each of 200 namespaces stay.
 fn policy(part: f64) {
     let all = (360_000.0 * part) as usize;
     println!("policy: {all} finished pods, the newest 100 of each namespace stay");
@@ -221,7 +220,7 @@ fn policy(part: f64) {
             break;
         }
         runs += 1;
-        // The run that has ended is noticed before the next one.
+        // The end of a run is noticed before the next one begins.
         engine.tick(at(10 * runs - 1));
     }
     clock.show(&format!("{requests} deletions in {runs} runs"), requests);

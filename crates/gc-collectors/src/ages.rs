@@ -1,13 +1,13 @@
-//! The clock by which a node's images age.
+//! Clock by which a node's images age.
 //!
-//! A node's wall clock may be wrong after boot and corrected by days. Ages must not change with it: within one boot
-//! they grow by the monotonic clock, and only the time between two boots is taken from the wall clock, up to
-//! [`LONGEST_GAP`]. When in doubt, things are taken to be younger, so that they are kept.
+//! A node's wall clock may be wrong after boot and corrected by days. Ages must not change with it: within one boot they grow with
+//! the monotonic clock, and only the time between two boots is taken from the wall clock, up to [`LONGEST_GAP`]. When in doubt,
+//! objects are assumed to be younger, and are kept.
 
 use gc_types::UnixNanoseconds;
 use serde::{Deserialize, Serialize};
 
-/// The readings of the machine's clocks at one moment.
+/// Readings of the machine's clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineTime {
     /// The identifier of the machine; empty if it has none.
@@ -24,7 +24,7 @@ pub struct MachineTime {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedAgeClock {
-    /// Absent in what older versions saved.
+    /// Empty if saved by an older version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     machine: String,
     boot: String,
@@ -34,26 +34,26 @@ pub struct SavedAgeClock {
     shown: i64,
 }
 
-/// Why a saved clock was not simply continued.
+/// Reason why a saved clock was not simply continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// The wall clock is earlier than when the clock was saved, by this many nanoseconds. No age has grown since.
     FromTheFuture(i64),
-    /// More time than [`LONGEST_GAP`] has passed since the clock was saved, according to the wall clock, in nanoseconds. Ages
-    /// have grown by the gap alone.
+    /// According to the wall clock, more time than [`LONGEST_GAP`] has passed since the clock was saved, in nanoseconds. Ages have
+    /// grown by the gap only.
     LongGap(i64),
-    /// It was saved by another machine, for example before the disk was made an image. No date in it means anything here.
+    /// Another machine saved the clock, for example before the disk was turned into an image. None of its dates are valid here.
     OtherMachine,
 }
 
-/// The longest time between two boots that ages grow by, nanoseconds. A reboot takes minutes; a wall clock that is not set
-/// yet may be wrong by years, and would make every image too old at once.
+/// Maximum time between two boots by which ages grow, in nanoseconds. A reboot takes minutes, whereas a wall clock that is not set
+/// yet may be wrong by years and would make every image too old at once.
 pub const LONGEST_GAP: i64 = 3_600_000_000_000;
 
-/// Maximum number of wall clock settings that are remembered. Beyond it all are forgotten, and dates that depend on
-/// them count as now.
+/// Maximum number of wall clock settings that are remembered. Beyond it, all are forgotten, and dates that depend on them count as
+/// now.
 const MAX_OFFSETS: usize = 16;
-/// Settings that differ by less are the same: two clocks are not read in the same instant.
+/// Minimum difference between two settings: two clocks are not read at the same instant.
 const SAME_OFFSET: i64 = 1_000_000_000;
 
 /// A clock that starts with the wall clock at first contact and is continued from there.
@@ -61,16 +61,16 @@ const SAME_OFFSET: i64 = 1_000_000_000;
 pub struct AgeClock {
     machine: String,
     boot: String,
-    /// By how much the wall clock was ahead of this one, for each observed setting.
+    /// Lead of the wall clock over this one, for each observed setting.
     offsets: Vec<i64>,
     /// Dates before this moment are read as this moment.
     dates_from: i64,
-    /// Its reading when it was resumed, without what is taken from the wall clock.
+    /// Its reading when it was resumed, without the time taken from the wall clock.
     shown: i64,
     since_boot: i64,
     wall: i64,
-    /// The time since the previous boot, by the wall clock. It counts up to [`LONGEST_GAP`], and is withdrawn if the wall
-    /// clock is set back.
+    /// Time since the previous boot by the wall clock. It counts up to [`LONGEST_GAP`], and is withdrawn if the wall clock is set
+    /// back.
     unproven: i64,
 }
 
@@ -108,7 +108,7 @@ impl AgeClock {
         (begin(saved.shown, by_wall.max(0)), doubt)
     }
 
-    /// The current reading.
+    /// Returns the current reading.
     #[must_use]
     pub fn now(&self, now: &MachineTime) -> UnixNanoseconds {
         let passed = now.since_boot.saturating_sub(self.since_boot).max(0);
@@ -133,15 +133,15 @@ impl AgeClock {
         self
     }
 
-    /// Converts dates that the runtime and the filesystem write by the wall clock. Call it at each observation, so
-    /// that every setting of the wall clock is recorded.
+    /// Returns the conversion for dates that the runtime and the filesystem write by the wall clock. Call it at each observation,
+    /// so that every setting of the wall clock is recorded.
     #[must_use]
     pub fn wall_dates(&mut self, now: &MachineTime) -> WallDates {
         *self = self.clone().noticing(now);
         WallDates { offsets: self.offsets.clone(), from: self.dates_from, now: self.now(now) }
     }
 
-    /// The state to save.
+    /// Returns the state to save.
     #[must_use]
     pub fn save(&self, now: &MachineTime) -> SavedAgeClock {
         SavedAgeClock {
@@ -154,7 +154,7 @@ impl AgeClock {
     }
 }
 
-/// Reads dates of a wall clock that may have been set since: as the latest moment that they can mean.
+/// Converts dates of a wall clock that may have been set since then, to the latest moment that they can mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WallDates {
     offsets: Vec<i64>,
@@ -163,14 +163,14 @@ pub struct WallDates {
 }
 
 impl WallDates {
-    /// The moment from which ages are counted.
+    /// Returns the time from which ages are counted.
     #[must_use]
     pub fn now(&self) -> UnixNanoseconds {
         self.now
     }
 
-    /// The age clock's reading when the wall clock showed this. A date in the future of all settings stays in the
-    /// future, so that its object is too young for everything. Absent dates (zero) stay absent.
+    /// Returns the age clock's reading at a wall clock time. A date after all settings stays in the future, so its object is too
+    /// young for any removal. Absent dates (zero) stay absent.
     #[must_use]
     pub fn read(&self, wall: UnixNanoseconds) -> UnixNanoseconds {
         if wall.0 <= 0 {
@@ -200,7 +200,7 @@ mod tests {
         MachineTime { machine: "m".into(), boot: boot.to_owned(), since_boot, wall: UnixNanoseconds(wall) }
     }
 
-    /// First contact in boot `a` at day 100, saved an hour later; what the clock shows then, from that hour on.
+    /// First contact in boot `a` at day 100, saved an hour later; the clock's readings after that.
     #[test]
     fn ages_grow_by_what_has_really_passed() {
         let first = at("a", DAY, 100 * DAY);
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// The state directory was part of the image from which this machine was made.
+    /// The machine was created from an image that included the state directory.
     #[test]
     fn the_clock_of_another_machine_is_not_continued() {
         let (clock, _) = AgeClock::resume(None, &at("a", DAY, 100 * DAY));
@@ -286,13 +286,13 @@ mod tests {
         let continued = (100 * DAY + MINUTE + LONGEST_GAP, Some(Doubt::LongGap(300 * DAY - MINUTE)));
         assert_eq!(on("other", "b"), begun);
         assert_eq!(on("m", "b"), continued);
-        // It is not known which machine this is; or it is certainly this one, as it has not been started again.
+        // Without an identifier the machine is unknown; within the same boot it is certainly the same one.
         assert_eq!(on("", "b"), continued);
         let later = MachineTime { machine: "other".into(), ..at("a", DAY + 2 * MINUTE, 100 * DAY) };
         assert_eq!(AgeClock::resume(Some(&saved), &later).1, None);
     }
 
-    /// A container was created at noon of day 100; the wall clock was set since, or before.
+    /// A container was created at noon of day 100, and the wall clock was set before or after.
     #[test]
     fn dates_of_the_wall_clock_are_read_as_the_latest_that_they_can_mean() {
         let noon = 100 * DAY;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the wall clock is set, a date of it never makes anything older than it is.
+        /// However the wall clock is set, its dates never make anything older than it is.
         #[test]
         fn no_date_is_read_as_too_old(
             steps in proptest::collection::vec((0_i64..DAY, -3 * DAY..3 * DAY), 1..40),
@@ -349,8 +349,8 @@ mod tests {
             }
         }
 
-        /// Within a boot no age grows by more than the monotonic time that has passed, however the wall clock is set and however
-        /// often the agent restarts.
+        /// Within a boot, no age grows by more than the elapsed monotonic time, however the wall clock is set and however often the
+        /// agent restarts.
         #[test]
         fn no_age_grows_by_more_than_has_passed(
             steps in proptest::collection::vec((0_i64..DAY, -3 * DAY..3 * DAY, any::<bool>()), 1..20),

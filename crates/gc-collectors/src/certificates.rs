@@ -1,4 +1,4 @@
-//! The cleaner of CertificateSigningRequests (spec `cluster-collectors.md`, section 4).
+//! Cleaner of CertificateSigningRequests (spec `cluster-collectors.md`, section 4).
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,7 @@ use crate::objects::{Cache, Facts, Kind};
 
 const HOUR: i64 = 3_600_000;
 
-/// Retention of an issued request, after its approval and after its certificate was first seen;
-/// milliseconds.
+/// Retention of an issued request after its approval, and after its certificate was first seen; milliseconds.
 pub const ISSUED_MILLISECONDS: i64 = HOUR;
 
 /// Retention of a denied or failed request, milliseconds.
@@ -24,7 +23,7 @@ pub const DENIED_MILLISECONDS: i64 = HOUR;
 /// Retention of a request without a decision or a certificate, milliseconds.
 pub const PENDING_MILLISECONDS: i64 = 24 * HOUR;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "CertificateSigningRequests",
     name: "certificatesigningrequest-cleaner-controller",
@@ -38,14 +37,14 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("certificates.k8s.io", "certificatesigningrequests", WATCH_DELETE)],
 };
 
-/// The decision about a request. `issued_seen`: when its certificate was first observed, if it was; the hour in which
-/// it can be read counts from then (BEAT-CSR-2).
+/// Returns the decision about a request. `issued_seen` is when its certificate was first observed, if it was; the hour during which
+/// it stays readable counts from then (BEAT-CSR-2).
 #[must_use]
 pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Timestamp) -> Decision {
     if request.meta.deleting {
         return Decision::Leave;
     }
-    // Strictly older: the first moment at which it is too old.
+    // One more, because a request must be strictly older to be deleted.
     let after = |time: Timestamp, milliseconds: i64| time.after(milliseconds).after(1);
     let approved_at = request.approved.flatten();
     let mut ends: Vec<(Timestamp, &str)> = Vec::new();
@@ -67,7 +66,7 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
     add(request.denied.flatten(), DENIED_MILLISECONDS, "it was denied over an hour ago");
     add(request.failed.flatten(), DENIED_MILLISECONDS, "it failed over an hour ago");
     if ends.is_empty() {
-        // Pending, or without any time that could age (BEAT-CSR-5).
+        // Pending, or without any other time to count from (BEAT-CSR-5).
         let created = request
             .meta
             .created
@@ -88,7 +87,7 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
 #[derive(Debug)]
 pub struct CertificateCollector {
     requests: Cache<SigningRequest>,
-    /// When the certificate of a request that had none appeared.
+    /// Time at which the certificate of a request that had none appeared.
     issued_seen: BTreeMap<ObjectKey, (Uid, Timestamp)>,
 }
 

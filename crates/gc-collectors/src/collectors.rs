@@ -1,5 +1,5 @@
-//! The table of collectors: names, flags, permissions and documentation of each derive from it. Each line names the
-//! constant that stands with the collector; an entry that lacks a field does not compile.
+//! Table of collectors, from which the names, flags, permissions and documentation of each are derived. Each line names a constant
+//! in the collector's module; an entry that lacks a field does not compile.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ macro_rules! collectors {
             $($(#[$doc])* $variant,)*
         }
 
-        /// Every collector, in the order in which they are printed.
+        /// All collectors, in the order in which they are printed.
         pub static COLLECTORS: [CollectorEntry; Controller::ALL.len()] = [$($entry),*];
 
         impl Controller {
-            /// Every one, in the order of the table.
+            /// All collectors, in the order of the table.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
         }
     };
@@ -61,7 +61,7 @@ collectors! {
     Expiry: crate::expiry::COLLECTOR,
 }
 
-/// The entry of the collector for owner references, which is the crate gc-ownership.
+/// Entry of the collector for owner references, which is in the crate gc-ownership.
 const OWNER_REFERENCES: CollectorEntry = CollectorEntry {
     summary: "owner references",
     name: "garbage-collector-controller",
@@ -76,7 +76,7 @@ const OWNER_REFERENCES: CollectorEntry = CollectorEntry {
 };
 
 impl Controller {
-    /// Its entry in the table.
+    /// Returns its entry in the table.
     #[must_use]
     pub fn collector(self) -> &'static CollectorEntry {
         &COLLECTORS[self as usize]

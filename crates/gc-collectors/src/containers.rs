@@ -24,13 +24,13 @@ macro_rules! identifier {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a non-empty identifier; an empty one would be a prefix of every other to a runtime.
+            /// Accepts a non-empty identifier; a runtime would take an empty one as a prefix of every other.
             #[must_use]
             pub fn new(text: &str) -> Option<Self> {
                 (!text.is_empty()).then(|| Self(text.into()))
             }
 
-            /// As the runtime writes it.
+            /// Returns the identifier as the runtime writes it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -54,7 +54,7 @@ identifier! {
     SandboxId
 }
 identifier! {
-    /// UID of a pod as the runtime knows it (for static pods the hash of the manifest).
+    /// UID of a pod as the runtime knows it (for static pods, the hash of the manifest).
     PodUid
 }
 
@@ -67,28 +67,28 @@ pub enum ContainerState {
     Running,
     /// Ended.
     Exited,
-    /// The runtime does not know its state; it may be running.
+    /// Not known to the runtime; it may be running.
     Unknown,
 }
 
 /// One container as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its identifier.
+    /// Identifier of the container.
     pub id: ContainerId,
-    /// Its sandbox; `None` if the runtime does not say.
+    /// Sandbox of the container; `None` if the runtime does not report it.
     pub sandbox: Option<SandboxId>,
-    /// Its pod, by label; `None` if the label is missing or empty.
+    /// Pod of the container, by label; `None` if the label is missing or empty.
     pub pod: Option<PodUid>,
     /// `metadata.name`; `None` without metadata.
     pub name: Option<Arc<str>>,
-    /// Its state.
+    /// State of the container.
     pub state: ContainerState,
-    /// When it was created; zero if the runtime does not know any more.
+    /// Creation time; zero if the runtime no longer knows it.
     pub created_at: UnixNanoseconds,
-    /// `metadata.attempt`: how many containers of this name were created in its pod before.
+    /// `metadata.attempt`: number of containers of this name that were created in its pod before.
     pub attempt: u32,
-    /// True if the kubelet made it, by its marks, or the operator opted in (see [`is_managed_container`]).
+    /// True if the kubelet's marks show that it created the container, or the operator opted in (see [`is_managed_container`]).
     pub managed: bool,
 }
 
@@ -104,15 +104,15 @@ pub enum SandboxState {
 /// One sandbox as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Its identifier.
+    /// Identifier of the sandbox.
     pub id: SandboxId,
-    /// Its pod, by `metadata.uid`; `None` without metadata or with an empty UID.
+    /// Pod of the sandbox, by `metadata.uid`; `None` without metadata or with an empty UID.
     pub pod: Option<PodUid>,
-    /// Its state.
+    /// State of the sandbox.
     pub state: SandboxState,
-    /// When it was created.
+    /// Creation time.
     pub created_at: UnixNanoseconds,
-    /// True if the kubelet made it, by its marks, or the operator opted in (see [`is_managed_sandbox`]).
+    /// True if the kubelet's marks show that it created the sandbox, or the operator opted in (see [`is_managed_sandbox`]).
     pub managed: bool,
 }
 
@@ -124,11 +124,11 @@ pub const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// Label with the name of the container.
 pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
-/// Annotation that every sandbox of the kubelet's carries: where the pod came from.
+/// Annotation that the kubelet sets on each of its sandboxes: the source of the pod.
 pub const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 
-/// Reports whether a sandbox carries the kubelet's marks: the three pod labels, a UID that is not empty and
-/// equal to the one in its metadata, and the source annotation (section 14.3).
+/// Reports whether a sandbox carries the kubelet's marks: the three pod labels, a non-empty UID that equals the one in its
+/// metadata, and the source annotation (section 14.3).
 pub fn is_managed_sandbox<'a>(
     metadata_uid: &str,
     label: impl Fn(&str) -> Option<&'a str>,
@@ -140,8 +140,8 @@ pub fn is_managed_sandbox<'a>(
         && annotation(CONFIG_SOURCE_ANNOTATION).is_some()
 }
 
-/// Reports whether a container carries the kubelet's marks: the four labels, and a managed sandbox; where its sandbox
-/// is gone (`None`), a UID that is not empty.
+/// Reports whether a container carries the kubelet's marks: the four labels and a managed sandbox, or a non-empty UID if its
+/// sandbox is gone (`None`).
 pub fn is_managed_container<'a>(
     label: impl Fn(&str) -> Option<&'a str>,
     sandbox_managed: Option<bool>,

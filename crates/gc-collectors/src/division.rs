@@ -1,8 +1,8 @@
-//! Divides ordered things into the newest ones, which are kept, and the surplus; each change moves only a few.
+//! Divides ordered items into the newest ones, which are kept, and the surplus; each change moves only a few.
 
 use std::collections::BTreeSet;
 
-/// Ordered things in two parts: the surplus are the first ones, as many as exceed the number that is kept.
+/// Ordered items in two parts. The surplus consists of the first ones, as many as exceed the number to keep.
 #[derive(Debug)]
 pub(crate) struct Division<T> {
     kept: usize,
@@ -20,12 +20,12 @@ pub(crate) struct MovedItems<T> {
 }
 
 impl<T: Ord + Clone> Division<T> {
-    /// The number of those that are kept.
+    /// Creates an empty division that keeps this number.
     pub(crate) fn new(kept: usize) -> Self {
         Self { kept, going: BTreeSet::new(), staying: BTreeSet::new() }
     }
 
-    /// Reports whether it is beyond that number.
+    /// Reports whether an item is surplus.
     pub(crate) fn is_surplus(&self, thing: &T) -> bool {
         self.going.contains(thing)
     }
@@ -34,7 +34,7 @@ impl<T: Ord + Clone> Division<T> {
         self.going.is_empty() && self.staying.is_empty()
     }
 
-    /// Adds one. If it is surplus itself, it is among the moved.
+    /// Adds an item. If it is surplus itself, it is among the moved ones.
     pub(crate) fn insert(&mut self, thing: T) -> MovedItems<T> {
         if self.going.last().is_some_and(|last| thing < *last) {
             self.going.insert(thing.clone());
@@ -50,7 +50,7 @@ impl<T: Ord + Clone> Division<T> {
         self.balance()
     }
 
-    /// Replaces an equal one. Returns whether there was one.
+    /// Replaces an equal item, and returns whether there was one.
     pub(crate) fn replace(&mut self, thing: &T) -> bool {
         let sides = [&mut self.going, &mut self.staying];
         let Some(side) = sides.into_iter().find(|side| side.contains(thing)) else { return false };
@@ -58,7 +58,7 @@ impl<T: Ord + Clone> Division<T> {
         true
     }
 
-    /// Takes one out.
+    /// Removes an item.
     pub(crate) fn remove(&mut self, thing: &T) -> MovedItems<T> {
         if !self.going.remove(thing) {
             self.staying.remove(thing);
@@ -91,8 +91,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However things are added and removed: the surplus are the first of the order, as many as exceed the
-        /// number, and every move is reported.
+        /// However items are added and removed, the surplus consists of the first ones beyond the number to keep, and every move is
+        /// reported.
         #[test]
         fn the_division_is_that_of_a_sorted_list(
             kept in 0_usize..6,

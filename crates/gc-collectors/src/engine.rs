@@ -1,8 +1,8 @@
-//! The loop around a collector: when an object is reconciled, and what becomes of the decision.
+//! The loop around a collector: when an object is reconciled, and what happens to the decision.
 //!
-//! Objects are reconciled when something about them changes and when a deadline of theirs passes, so the work is
-//! proportional to the changes and not to the number of objects. An object has at most one request in flight; after a
-//! failure it is reconciled again with backoff.
+//! An object is reconciled when something about it changes and when one of its deadlines passes, so the work is proportional to the
+//! number of changes and not of objects. An object has at most one request in flight; after a failure it is reconciled again with
+//! backoff.
 
 mod lanes;
 
@@ -19,14 +19,14 @@ use crate::objects::{Facts, Kind};
 pub use lanes::Lane;
 use lanes::WaitingObjects;
 
-/// Requests of one collector that are in flight at a time.
+/// Maximum number of a collector's requests in flight.
 pub const IN_FLIGHT: usize = 64;
-/// The delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
+/// Delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
-/// The least delay after a second conflict in a row, milliseconds: the watch is about to deliver the change, and with
-/// it the object is reconciled at once.
+/// Minimum delay after a second conflict in a row, milliseconds. The watch is about to deliver the change, which triggers an
+/// immediate reconcile.
 pub const CONFLICT_RETRY_MILLISECONDS: i64 = 250;
-/// The longest delay, milliseconds.
+/// Maximum delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
 
 /// An observation from a watch, or from the list of a barrier.
@@ -34,161 +34,160 @@ pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
 pub enum Observation {
     /// A list of the kind begins: objects that are not observed until it is synced are gone.
     ListStarted(Kind),
-    /// The list is complete; from here on every change is observed.
+    /// The list is complete; from now on, every change is observed.
     Synced(Kind),
     /// The current state of an object.
     Observed(Facts),
-    /// An object is gone.
+    /// The object is gone.
     Removed(ObjectKey),
-    /// An object as the list of a barrier found it.
+    /// An object, as found by the list of a barrier.
     Found(Facts),
-    /// The result of looking up the machine of a node.
+    /// Result of looking up the machine of a node.
     Machine {
         /// The node.
         node: ObjectKey,
-        /// Its UID.
+        /// UID of the object.
         uid: Uid,
-        /// The state of its machine, or why the provider does not know it.
+        /// State of its machine, or why the provider does not know it.
         state: Result<MachineState, String>,
     },
-    /// The result of deleting the storage of a volume.
+    /// Result of deleting the storage of a volume.
     StorageDeletion {
         /// The volume.
         volume: ObjectKey,
-        /// Its UID.
+        /// UID of the object.
         uid: Uid,
-        /// An additional message, if any.
+        /// Additional message, if any.
         remark: Option<String>,
         /// Result of the deletion.
         result: Result<(), StorageFailure>,
     },
 }
 
-/// Why storage was not deleted.
+/// Reason why storage was not deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageFailure {
-    /// It is still in use.
+    /// True if it is still in use.
     pub in_use: bool,
-    /// The message of the component that should have deleted it.
+    /// Message of the component that should have deleted it.
     pub message: String,
 }
 
-/// The state of a machine, according to its provider.
+/// State of a machine, according to its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineState {
-    /// It exists and is not shut down.
+    /// Exists and is not shut down.
     Running,
-    /// It exists and is shut down.
+    /// Exists and is shut down.
     Shutdown,
-    /// It does not exist.
+    /// Does not exist.
     Absent,
 }
 
 /// Decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing until something changes.
+    /// Leave it until something changes.
     Leave,
-    /// Nothing before that time.
+    /// Leave it until this time.
     Later(Timestamp),
     /// Send this request.
     Act(Request, Reason),
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedRequest<'a> {
-    /// The object that it was decided for.
+    /// Object that it was decided for.
     pub key: &'a ObjectKey,
     /// The request.
     pub request: &'a Request,
-    /// Its outcome.
+    /// Outcome of the request.
     pub outcome: &'a Outcome,
-    /// When it ended.
+    /// Time of completion.
     pub now: Timestamp,
 }
 
-/// Decides for one kind of garbage.
+/// Decides about one kind of garbage.
 ///
-/// A decision is a wish: the engine does not send what `kubegc.io/keep` forbids, what was applied or withheld before, or what
-/// finds its lane full. So a collector notes in [`Collector::sending`], and not in [`Collector::decide`], what it must know about
-/// requests in flight; each of them ends in [`Collector::finished`] or [`Collector::skipped`].
+/// A decision is only a proposal: the engine does not send what `kubegc.io/keep` forbids, what was applied or withheld before, or
+/// what finds its lane full. A collector therefore tracks requests in flight in [`Collector::sending`] and not in
+/// [`Collector::decide`]; each of them ends in [`Collector::finished`] or [`Collector::skipped`].
 pub trait Collector {
-    /// The kinds that it observes; it is not polled before all of them are synced.
+    /// Returns the kinds that it observes. The engine does not poll it before all of them are synced.
     fn kinds(&self) -> &'static [Kind];
     /// Takes an observation, and names the objects to reconcile because of it.
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
     /// Decides about one object. It may name others to reconcile.
     fn decide(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Decision;
-    /// The next of the objects of a list, if there are too many to name one by one when it ends. They are reconciled
+    /// Returns the next object of a completed list, if there are too many to name them all when the list ends. They are reconciled
     /// when nothing else is due.
     fn next_undecided(&mut self) -> Option<ObjectKey> {
         None
     }
-    /// The number of those objects.
+    /// Returns the number of those objects.
     fn undecided(&self) -> usize {
         0
     }
-    /// The lane of a request of which only a few may be in flight at a time. The engine counts them: an object that finds its
-    /// lane full is decided about again when there is room.
+    /// Returns the lane of a request of which only a few may be in flight at a time. The engine counts them; an object that finds
+    /// its lane full is reconciled again when there is room.
     fn lane(&self, _request: &Request) -> Option<Lane> {
         None
     }
-    /// A request is about to be sent. Its end follows, exactly once.
+    /// Called when a request is about to be sent. Its end follows, exactly once.
     fn sending(&mut self, _key: &ObjectKey, _request: &Request, _reason: &Reason, _now: Timestamp) {}
-    /// The object carries `kubegc.io/keep`, so its deletion is not sent. Returns when to decide about it again, if it has to be
-    /// although nothing changes.
+    /// Called when a deletion is not sent because the object carries `kubegc.io/keep`. Returns when to decide about it again, if
+    /// that has to happen without a change.
     fn kept(&mut self, _key: &ObjectKey) -> Option<Timestamp> {
         None
     }
-    /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
+    /// Takes the outcome of a request. After a failure, the object is reconciled again in any case.
     fn finished(&mut self, _ended: EndedRequest<'_>, _dirty: &mut Vec<ObjectKey>) {}
-    /// A request that was about to be sent has been withheld.
+    /// Called when a request that was about to be sent has been withheld.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
-    /// Its queue of Events and measurements, if it has one.
+    /// Returns its queue of Events and measurements, if it has one.
     fn reports(&mut self) -> Option<&mut ReportQueue> {
         None
     }
-    /// The wall clock was set, by this number of milliseconds. Times that were taken from it, and from which
-    /// durations are measured, are shifted; times in objects are not.
+    /// Called when the wall clock was set, by this number of milliseconds. Shifts times that were taken from it to measure
+    /// durations; times in objects stay as they are.
     fn clock_set(&mut self, _by: i64) {}
-    /// Its current gauges. Called from time to time: values must be kept up to date, not computed here.
+    /// Adds its current gauges. Called periodically, so values must be kept up to date rather than computed here.
     fn gauges(&self, _into: &mut Vec<Measurement>) {}
 }
 
 /// A collector with its schedule, independent of its type.
 pub trait AnyCollector: Send + 'static {
-    /// The kinds that it observes.
+    /// Returns the kinds that it observes.
     fn kinds(&self) -> &'static [Kind];
     /// Sets the time, which never decreases.
     fn tick(&mut self, now: Timestamp);
-    /// The wall clock was set, forward or back: this is the time now.
+    /// Sets the time after the wall clock was set, forward or back.
     fn set_clock(&mut self, now: Timestamp);
     /// Takes an observation.
     fn observe(&mut self, observation: Observation);
-    /// The next thing to do, or `None` if there is nothing to do now.
+    /// Returns the next thing to do, or `None` if there is nothing to do now.
     fn poll_effect(&mut self) -> Option<Effect>;
     /// Takes the outcome of an effect.
     fn finish(&mut self, id: EffectId, outcome: &Outcome);
-    /// When it needs the next `tick`, if at all.
+    /// Returns when it needs the next `tick`, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
-    /// The counters since the start.
+    /// Returns the counters since the start.
     fn counts(&self) -> Counts;
-    /// An effect will not be performed. It is not returned again before its object changes or its resource is
-    /// released.
+    /// Skips an effect that will not be performed. It is not returned again before its object changes or its resource is released.
     fn skip(&mut self, id: EffectId);
-    /// Reconciles again what was skipped of a resource, or of all.
+    /// Reconciles the skipped objects of a resource again, or of all resources.
     fn release(&mut self, resource: Option<ResourceId>);
-    /// The next measurement.
+    /// Returns the next measurement.
     fn take_measurement(&mut self) -> Option<Measurement>;
-    /// The current state of the collector.
+    /// Returns the current state of the collector.
     fn standing(&self) -> CollectorState;
 }
 
 /// The current state of a collector.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CollectorState {
-    /// The counters since the start.
+    /// Counters since the start.
     pub counts: Counts,
     /// Objects to reconcile, now or later.
     pub waiting: usize,
@@ -196,7 +195,7 @@ pub struct CollectorState {
     pub overdue_milliseconds: i64,
     /// True if everything that it watches has been listed.
     pub synced: bool,
-    /// Gauges of its own.
+    /// The collector's own gauges.
     pub gauges: Vec<Measurement>,
 }
 
@@ -270,12 +269,11 @@ pub struct Counts {
 struct Flight {
     key: ObjectKey,
     request: Request,
-    /// The lane that it is in, alone or on the way to a request of that lane.
+    /// Lane of the request, or of the request that it leads to.
     lane: Option<Lane>,
 }
 
-/// A collector with its schedule. Driven like the ownership engine: it takes observations and ticks, and is polled
-/// for effects.
+/// A collector with its schedule. Driven like the ownership engine: it takes observations and ticks, and is polled for effects.
 #[derive(Debug)]
 pub struct Engine<J> {
     collector: J,
@@ -284,28 +282,28 @@ pub struct Engine<J> {
     next_effect: u64,
     due: BTreeSet<(Timestamp, ObjectKey)>,
     when: BTreeMap<ObjectKey, Timestamp>,
-    /// When the list was complete whose objects have not all been reconciled yet.
+    /// Time at which the list was completed whose objects have not all been reconciled yet.
     listed: Timestamp,
     flying: BTreeMap<EffectId, Flight>,
     /// Objects that wait for room in a lane.
     waiting: WaitingObjects,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
-    /// The last request that was applied, until the watch shows its effect: not repeated.
+    /// The last applied request, which is not repeated while the watch has yet to show its effect.
     done: BTreeMap<ObjectKey, Request>,
-    /// Skipped requests: reported once for each version of an object.
+    /// Skipped requests, which are reported once for each version of an object.
     skipped: BTreeMap<ObjectKey, Request>,
     /// Skipped objects that a list in progress has not contained yet.
     unseen: BTreeSet<ObjectKey>,
-    /// A decision that waits until its Events have been taken.
+    /// A decision that waits for its Events to be taken.
     ready: Option<Effect>,
-    /// Objects with `kubegc.io/keep`: no collector deletes them.
+    /// Objects with `kubegc.io/keep`, which no collector deletes.
     kept: BTreeSet<ObjectKey>,
     counts: Counts,
 }
 
 impl<J: Collector> Engine<J> {
-    /// An engine without any knowledge.
+    /// Creates an engine without any knowledge.
     #[must_use]
     pub fn new(collector: J) -> Self {
         Self {
@@ -329,7 +327,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -340,8 +338,8 @@ impl<J: Collector> Engine<J> {
         self.now = self.now.max(now);
     }
 
-    /// The wall clock was set, forward or back: this is the time now. Whatever waits for a time is reconciled now, as
-    /// it is unknown which of these times come from objects.
+    /// Sets the time after the wall clock was set, forward or back. Reconciles everything that waits for a time, because it is
+    /// unknown which of these times come from objects.
     pub fn set_clock(&mut self, now: Timestamp) {
         let by = now.since(self.now);
         self.now = now;
@@ -355,7 +353,7 @@ impl<J: Collector> Engine<J> {
     /// Takes an observation.
     pub fn observe(&mut self, observation: Observation) {
         match &observation {
-            // Until the list is complete, removed objects still count: nothing is decided before that.
+            // Until the list is complete, removed objects still count, because nothing is decided before that.
             Observation::ListStarted(kind) if self.collector.kinds().contains(kind) => {
                 self.unsynced.insert(*kind);
                 self.kept.retain(|key| key.resource != kind.resource());
@@ -388,8 +386,8 @@ impl<J: Collector> Engine<J> {
         self.schedule_all(dirty);
     }
 
-    /// A list of a resource is complete. It may come from a restored server, in which nothing has been done yet:
-    /// objects that still exist are reconciled again.
+    /// Forgets applied requests when the list of a resource is complete. It may come from a restored server, in which they were
+    /// never applied, so objects that still exist are reconciled again.
     pub fn forget_done(&mut self, resource: ResourceId) {
         let done: Vec<_> = self.done.keys().filter(|key| key.resource == resource).cloned().collect();
         for key in done {
@@ -417,12 +415,12 @@ impl<J: Collector> Engine<J> {
         !self.flying.is_empty()
     }
 
-    /// The collector.
+    /// Returns the collector.
     pub(crate) fn collector(&self) -> &J {
         &self.collector
     }
 
-    /// Updates the collector by something other than an observation; the objects that it names are reconciled.
+    /// Updates the collector by something other than an observation, and reconciles the objects that it names.
     pub(crate) fn update<R>(
         &mut self,
         update: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R,
@@ -433,7 +431,7 @@ impl<J: Collector> Engine<J> {
         answer
     }
 
-    /// An object is gone.
+    /// Forgets an object that is gone.
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.kept.remove(key);
         self.done.remove(key);
@@ -450,7 +448,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// The next object to reconcile, if any: those that are due, those that waited for a lane, then the rest of a list.
+    /// Returns the next object to reconcile, if any: those that are due, those that waited for a lane, then the rest of a list.
     fn next_due(&mut self) -> Option<ObjectKey> {
         let key = match self.due.first() {
             Some((time, key)) if *time <= self.now => key.clone(),
@@ -469,7 +467,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// Only an earlier time replaces the current one.
+    /// Schedules a reconcile; only an earlier time replaces the current one.
     fn schedule(&mut self, key: ObjectKey, time: Timestamp) {
         if let Some(&set) = self.when.get(&key) {
             if set <= time {
@@ -481,7 +479,7 @@ impl<J: Collector> Engine<J> {
         self.due.insert((time, key));
     }
 
-    /// When it needs the next `tick`, if at all.
+    /// Returns when it needs the next `tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
@@ -493,7 +491,7 @@ impl<J: Collector> Engine<J> {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Its current state.
+    /// Returns its current state.
     #[must_use]
     pub fn standing(&self) -> CollectorState {
         let mut gauges = Vec::new();
@@ -511,7 +509,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// An effect will not be performed (a dry run, the circuit breaker). It is not returned again before its object
+    /// Skips an effect that will not be performed (a dry run, the circuit breaker). It is not returned again before its object
     /// changes or its resource is released.
     pub fn skip(&mut self, id: EffectId) {
         if let Some(Flight { key, request, .. }) = self.flying.remove(&id) {
@@ -521,7 +519,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// Reconciles again what was skipped of a resource, or of all.
+    /// Reconciles the skipped objects of a resource again, or of all resources.
     pub fn release(&mut self, resource: Option<ResourceId>) {
         let is_released = |key: &&ObjectKey| resource.is_none_or(|resource| key.resource == resource);
         let released: Vec<_> = self.skipped.keys().filter(is_released).cloned().collect();
@@ -537,7 +535,7 @@ impl<J: Collector> Engine<J> {
         id
     }
 
-    /// The next thing to do, or `None` if there is nothing to do now.
+    /// Returns the next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         loop {
             if let Some((note, reason)) = self.collector.reports().and_then(ReportQueue::take_event) {
@@ -550,7 +548,7 @@ impl<J: Collector> Engine<J> {
                 return None;
             }
             let key = self.next_due()?;
-            // An object with a request in flight is reconciled when its outcome is known.
+            // An object with a request in flight is reconciled once the outcome is known.
             if self.busy.contains(&key) {
                 continue;
             }
@@ -583,8 +581,8 @@ impl<J: Collector> Engine<J> {
         self.schedule(key, time.max(self.now.after(1)));
     }
 
-    /// Sends a request if its lane has room. One that leads to a request of the lane that its object was `called` to
-    /// occupies that lane, so no other object is called meanwhile.
+    /// Sends a request if its lane has room. If the object was called to a lane and this request only leads to one of that lane, it
+    /// already occupies the lane, so no other object is called meanwhile.
     fn send(&mut self, key: ObjectKey, request: Request, reason: Reason, called: Option<Lane>) {
         let own = self.collector.lane(&request);
         if let Some(lane) = &own
@@ -597,7 +595,7 @@ impl<J: Collector> Engine<J> {
         self.collector.sending(&key, &request, &reason, self.now);
         self.busy.insert(key.clone());
         self.flying.insert(id, Flight { key, request: request.clone(), lane: own.or(called) });
-        // Its Events come first.
+        // Its Events are taken first.
         self.ready = Some(Effect { id, request, reason });
     }
 
@@ -652,8 +650,8 @@ impl<J: Collector> Engine<J> {
     }
 }
 
-/// Reports whether a request is the same as the one skipped before, for the same version of the object: its
-/// contents may include the time.
+/// Reports whether a request equals the one skipped before for the same version of the object; their bodies may differ, because
+/// they may contain the time.
 fn is_again(skipped: &Request, request: &Request) -> bool {
     let is_same_change = match (skipped, request) {
         (
@@ -673,10 +671,10 @@ fn is_again(skipped: &Request, request: &Request) -> bool {
     is_same_change || skipped == request
 }
 
-/// Numbers from which an engine around this one numbers its Events.
+/// First number that an engine around this one uses for its Events.
 pub(crate) const FIRST_EVENT: u64 = 1 << 63;
 
-/// A reason of a retention module.
+/// Creates a reason of a retention module.
 pub(crate) fn reason(code: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {
     let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
     evidence.extend(facts.iter().map(|fact| Evidence::Fact(fact.as_str().into())));

@@ -1,11 +1,11 @@
-//! An entry of the table of collectors.
+//! Entries of the table of collectors.
 
 use crate::objects::Kind;
 
 /// Resources that a collector watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watches {
-    /// Every resource that discovery names.
+    /// Every resource that discovery reports.
     Everything,
     /// The resources that policies name.
     ByPolicies,
@@ -18,28 +18,28 @@ pub enum Watches {
 pub struct CollectorEntry {
     /// Summary in a few words.
     pub summary: &'static str,
-    /// The name for `--controllers` and metrics: upstream's, where upstream has it.
+    /// Name for `--controllers` and metrics; upstream's, if upstream has this collector.
     pub name: &'static str,
-    /// The older name, which is accepted as well.
+    /// Older name, which is accepted as well.
     pub alias: Option<&'static str>,
-    /// The name of its ServiceAccount in `kube-system` (spec 1.2).
+    /// Name of its ServiceAccount in `kube-system` (spec 1.2).
     pub account: &'static str,
-    /// Source of its Events: upstream's component, where upstream writes Events.
+    /// Source of its Events: upstream's component, if upstream writes them.
     pub event_source: &'static str,
-    /// True if `*` enables it. Expiry by annotation must be named. Collectors behind an upstream gate are on: where
-    /// the API server does not serve their resource, they do nothing.
+    /// True if `*` enables it. Expiry by annotation must be named. Collectors behind an upstream feature gate are on: if the API
+    /// server does not serve their resource, they do nothing.
     pub on_by_default: bool,
-    /// True if it deletes objects of any kind on its own account, custom resources included.
+    /// True if it decides by itself to delete objects of any kind, including custom resources.
     pub for_every_kind: bool,
     /// Resources that it watches.
     pub watches: Watches,
-    /// Flags of its own, without dashes.
+    /// Own flags of the collector, without dashes.
     pub flags: &'static [&'static str],
     /// Exactly the permissions that it needs.
     pub rules: &'static [Rule],
 }
 
-/// Verbs on a resource; a rule of a ClusterRole.
+/// Verbs on a resource: a rule of a ClusterRole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// API group; empty for the core group.
@@ -64,6 +64,6 @@ pub(crate) const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
 pub(crate) const READ: &[&str] = &["get", "list", "watch"];
 pub(crate) const WATCH: &[&str] = &["list", "watch"];
 pub(crate) const WATCH_DELETE: &[&str] = &["list", "watch", "delete"];
-/// A refused patch is followed by a read, which shows whether the object has been replaced.
+/// Verbs for patching watched objects. A refused patch is followed by a read, which shows whether the object has been replaced.
 pub(crate) const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
 pub(crate) const CHANGE: &[&str] = &["get", "list", "watch", "patch", "delete"];

@@ -1,13 +1,12 @@
-//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a duration after
-//! the creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339),
-//! `kubegc.io/keep`.
+//! Time to live and expiry of single objects of any kind, by annotation: `kubegc.io/ttl` (a duration after the creation or, for
+//! Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339), `kubegc.io/keep`.
 //!
-//! A value that cannot be parsed deletes nothing and is reported by an Event. If both are given, the earlier one
-//! counts. An object that carries `kubegc.io/keep` is ignored here and by every other collector that decides by age,
-//! number or state; it is still deleted with its owner, and with its namespace.
+//! A value that cannot be parsed deletes nothing and is reported by an Event. If both times are given, the earlier one counts. An
+//! object that carries `kubegc.io/keep` is ignored by this and every other collector that decides by age, number or state; it is
+//! still deleted with its owner, and with its namespace.
 //!
-//! Whoever adds such an annotation has the object deleted, so that the API server asks whether the writer may do that. It cannot ask
-//! for what an aggregated API server serves: there, annotations count only in API groups that are named.
+//! Adding such an annotation deletes the object in the end, so kubegc's API server checks whether the writer may delete it. It
+//! cannot check objects that an aggregated API server serves: there, annotations count only in API groups that are named.
 
 pub mod foreign;
 mod sooner;
@@ -31,17 +30,16 @@ use crate::entry::{CollectorEntry, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::measures::ReportQueue;
 use crate::objects::{Facts, HasMeta as _, Kind, Meta, parse_time, time_text};
 
-/// The reason of the Event about an invalid annotation.
+/// Reason of the Event about an invalid annotation.
 pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
 
-/// Maximum number of queued Events about invalid annotations; further objects are reported when they change
-/// again.
+/// Maximum number of queued Events about invalid annotations; further objects are reported when they change again.
 pub const WAITING_EVENTS: usize = 1_000;
 
 /// Resources whose TTL begins when they finish: [`FinishedExpiry`] watches the complete objects.
 pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "retention by annotation",
     name: "expiry-controller",
@@ -55,16 +53,16 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS],
 };
 
-/// Why annotations cannot be acted on.
+/// Reason why annotations cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMark {
-    /// `kubegc.io/ttl` is no duration.
+    /// `kubegc.io/ttl` is not a duration.
     #[error("annotation kubegc.io/ttl: {0}")]
     Ttl(#[from] GoDurationError),
     /// `kubegc.io/ttl` is below zero.
     #[error("annotation kubegc.io/ttl: {0:?} is negative; expected a duration such as \"36h\"")]
     NegativeTtl(Arc<str>),
-    /// `kubegc.io/expires-at` is no time.
+    /// `kubegc.io/expires-at` is not a time.
     #[error(
         "annotation kubegc.io/expires-at: {0:?} is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\""
     )]
@@ -75,14 +73,14 @@ pub enum BadMark {
     /// An annotation or label of another tool.
     #[error("{key}: {text:?} is not understood; expected {expected}")]
     Foreign {
-        /// Its name.
+        /// Key of the annotation.
         key: &'static str,
-        /// Its value.
+        /// Value of the annotation.
         text: Arc<str>,
         /// Expected form.
         expected: &'static str,
     },
-    /// It is on an object of an aggregated API server.
+    /// The object belongs to an aggregated API server.
     #[error(
         "its annotations of expiry have no effect: an aggregated API server serves it, or it is not known that none does, and \
          such a server is not asked whether writers may delete; --expiry-aggregated-groups={group} makes them count"
@@ -93,16 +91,16 @@ pub enum BadMark {
     },
 }
 
-/// Reports whether annotations on objects of this resource count: the API server itself serves it, and asks whether whoever adds one
-/// may delete the object; or its API group is one of these.
+/// Reports whether annotations on objects of this resource count: either the API server itself serves it and checks whether a
+/// writer may delete the object, or its API group is one of these.
 #[must_use]
 pub fn is_honoured(info: &ResourceInfo, aggregated_groups: &[String]) -> bool {
-    // Versions are comparable where the store is the API server's own.
+    // Versions are comparable if the API server has the resource in its own store.
     info.comparable_versions || aggregated_groups.iter().any(|group| **group == *info.gvr.group)
 }
 
-/// When an object expires by its annotations, and by which. `begins` is when its time to live begins, if that is
-/// known yet; the annotations of `tools` count as well.
+/// Returns when an object expires by its annotations, and by which. `begins` is the start of its time to live, if that is known
+/// yet; the annotations of `tools` count as well.
 pub fn expiry(
     marks: &Marks,
     begins: Option<Timestamp>,
@@ -151,7 +149,7 @@ struct MarkedObject {
     uid: Uid,
     resource_version: ResourceVersion,
     deleting: bool,
-    /// When to delete it, and why.
+    /// Time of the deletion with the reason.
     expiry: Result<Option<(Timestamp, String)>, BadMark>,
 }
 
@@ -190,16 +188,16 @@ struct MarkedCache {
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryCounts {
-    /// Objects with annotations, now.
+    /// Number of objects with annotations, now.
     pub annotated: u64,
-    /// Objects whose annotations are invalid, now.
+    /// Number of objects with invalid annotations, now.
     pub invalid: u64,
-    /// Invalid annotations seen so far.
+    /// Number of invalid annotations seen so far.
     pub invalid_seen: u64,
 }
 
 impl MarkedCache {
-    /// Adds one. An invalid annotation is reported once, and again when it changes.
+    /// Adds an object. An invalid annotation is reported once, and again when it changes.
     fn put(&mut self, key: ObjectKey, marked: MarkedObject, dirty: &mut Vec<ObjectKey>) {
         let before = self.objects.get(&key);
         let is_reported =
@@ -231,7 +229,8 @@ impl MarkedCache {
         }
     }
 
-    /// Discovery says whether the writers of a resource were checked. What is known of its objects stays: it may say otherwise later.
+    /// Records whether the writers of a resource were checked, according to discovery. The known objects are kept, because that may
+    /// change later.
     fn served(&mut self, info: &ResourceInfo, is_checked: bool, dirty: &mut Vec<ObjectKey>) {
         let was_checked = if is_checked {
             self.unchecked.remove(&info.id).is_none()
@@ -259,7 +258,7 @@ impl MarkedCache {
         self.unseen.insert(resource, keys);
     }
 
-    /// The list is complete: objects that it did not contain are gone.
+    /// Completes a list: objects that it did not contain are gone.
     fn list_ended(&mut self, resource: ResourceId) -> BTreeSet<ObjectKey> {
         let gone = self.unseen.remove(&resource).unwrap_or_default();
         for key in &gone {
@@ -277,7 +276,7 @@ impl MarkedCache {
     }
 }
 
-/// For every kind, from metadata alone.
+/// Collector for every kind, from metadata only.
 #[derive(Debug, Default)]
 struct MarkedCollector {
     cache: MarkedCache,
@@ -297,13 +296,12 @@ impl Collector for MarkedCollector {
     }
 }
 
-/// The collector of annotated objects of every kind but those in [`FINISHING`]. It is driven like the
-/// owner-reference collector: it takes events and is polled for effects. Only annotated objects are kept in
-/// memory.
+/// The collector of annotated objects of every kind except those in [`FINISHING`]. Driven like the owner-reference collector: it
+/// takes events and is polled for effects. Only annotated objects are kept in memory.
 #[derive(Debug)]
 pub struct ExpiryEngine {
     engine: Engine<MarkedCollector>,
-    /// The last observed object: whether it has annotations is not known before the next event.
+    /// The last observed object, whose annotations are not known before the next event.
     last: Option<ObservedObject>,
     next_event: u64,
     tools: Vec<ForeignTool>,
@@ -328,19 +326,19 @@ impl Default for ExpiryEngine {
 }
 
 impl ExpiryEngine {
-    /// Also honours the annotations of these tools.
+    /// Adds support for the annotations of these tools.
     #[must_use]
     pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
         Self { tools: tools.to_vec(), ..self }
     }
 
-    /// Also honours the annotations of objects in these API groups, whichever server serves them.
+    /// Adds support for the annotations of objects in these API groups, whichever server serves them.
     #[must_use]
     pub fn with_aggregated(self, groups: &[String]) -> Self {
         Self { aggregated_groups: groups.to_vec(), ..self }
     }
 
-    /// Takes in one event.
+    /// Takes an event.
     pub fn handle(&mut self, event: Event) {
         if let Event::Marked { key, marks } = event {
             if !foreign::are_meant(&marks, &self.tools) {
@@ -387,7 +385,7 @@ impl ExpiryEngine {
                     self.engine.forget(key);
                 }
             }
-            // It is not reconciled until it changes or is released.
+            // The object is not reconciled again until it changes or is released.
             Event::Done(id, Outcome::Withheld(_)) => self.engine.skip(id),
             Event::Done(id, outcome) => self.engine.finish(id, &outcome),
             Event::Released(resource) => self.engine.release(resource),
@@ -396,7 +394,7 @@ impl ExpiryEngine {
         }
     }
 
-    /// The last observed object has no annotations (any more).
+    /// Handles a last observed object without annotations.
     fn nothing_followed(&mut self) {
         if let Some(object) = self.last.take() {
             self.remove(&object.key);
@@ -410,12 +408,12 @@ impl ExpiryEngine {
         }
     }
 
-    /// The wall clock was set, forward or back: this is the time now.
+    /// Sets the time after the wall clock was set, forward or back.
     pub fn set_clock(&mut self, now: Timestamp) {
         self.engine.set_clock(now);
     }
 
-    /// The next thing to do, or `None` if there is nothing to do now.
+    /// Returns the next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.nothing_followed();
         if let Some(note) = self.engine.update(|collector, _, _| collector.cache.events.pop_front()) {
@@ -426,13 +424,13 @@ impl ExpiryEngine {
         self.engine.poll_effect()
     }
 
-    /// When it needs the next `Event::Tick`, if at all.
+    /// Returns when it needs the next `Event::Tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.engine.next_wakeup()
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> (Counts, ExpiryCounts) {
         (self.engine.counts(), self.engine.collector().cache.counts())
@@ -448,7 +446,7 @@ pub struct FinishedExpiry {
 }
 
 impl FinishedExpiry {
-    /// Also honours the annotations of these tools.
+    /// Adds support for the annotations of these tools.
     #[must_use]
     pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
         Self { tools: tools.to_vec(), ..self }
@@ -497,7 +495,7 @@ impl Collector for FinishedExpiry {
     }
 
     fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
-        // As the Job collector does: a Job is deleted after its pods.
+        // Like the Job collector, delete a Job after its pods.
         let policy = if key.resource == Kind::Job.resource() {
             PropagationPolicy::Foreground
         } else {

@@ -1,5 +1,5 @@
-//! Laws about parsing objects, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests. Inputs of
-//! several parts have one on each line.
+//! Properties of parsing objects, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests. Inputs of several parts
+//! have one on each line.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text, 
 use crate::policies::cron::{Schedule, next_time};
 use crate::policies::{Assessment, Policy};
 
-/// A certificate in PEM: it ends at a time that a certificate can express, whatever precedes it.
+/// Checks that a certificate in PEM ends at a time that certificates can express, whatever precedes it.
 pub fn issued_certificate(data: &[u8]) {
     let found = x509::not_after(data);
     assert_eq!(x509::not_after(&[b"Bag Attributes\n", data].concat()), found);
@@ -29,7 +29,7 @@ pub fn issued_certificate(data: &[u8]) {
     }
 }
 
-/// JSON of an object, read as each kind: pages and watches read the same as the object alone.
+/// Reads the JSON of an object as each kind: pages and watches must give the same result as the object alone.
 pub fn facts(data: &[u8]) {
     let whole: Option<Value> = serde_json::from_slice(data).ok();
     for &kind in Kind::ALL {
@@ -42,7 +42,7 @@ pub fn facts(data: &[u8]) {
             "metadata": {"resourceVersion": "8", "continue": "c"}, "items": [object, object],
         });
         let page = FactsPage::read(kind, page.to_string().as_bytes()).ok();
-        // In a list, an object without a name is none.
+        // In a list, an object without a name is skipped.
         let listed = read.clone().filter(|facts| !facts.meta().name.is_empty());
         assert_eq!(page.map(|page| page.items), listed.map(|facts| vec![facts.clone(), facts]));
         let line = |name: &str| {
@@ -57,8 +57,8 @@ pub fn facts(data: &[u8]) {
     }
 }
 
-/// The annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the moment from which the first counts: a kept
-/// object is never deleted, and any other is deleted at the earlier of the two times, if both can be parsed.
+/// Checks the annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the time from which the first counts: a kept object is
+/// never deleted, and any other is deleted at the earlier of the two times, if both can be parsed.
 pub fn annotations(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n').map(|line| (!line.is_empty()).then(|| Arc::from(line)));
@@ -96,7 +96,7 @@ pub fn annotations(data: &[u8]) {
     assert_eq!(found.map(|(at, _)| at), by_ttl.into_iter().chain(time.flatten()).min());
 }
 
-/// A schedule: the next time is later, is found again from just before it, and no time lies between.
+/// Checks that the next time of a schedule is later, is found again from just before it, and that no time lies between.
 pub fn schedule(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (text, now) = text.split_once('\n').unwrap_or((text, ""));
@@ -112,7 +112,7 @@ pub fn schedule(data: &[u8]) {
     }
 }
 
-/// A policy's `spec` and an object: errors are reported; terminating and kept objects are never selected.
+/// Checks a policy's `spec` and an object: errors are reported, and terminating and kept objects are never selected.
 pub fn retention_policy(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let mut next = || lines.next().and_then(|line| serde_json::from_slice::<Value>(line).ok());
@@ -135,7 +135,7 @@ pub fn retention_policy(data: &[u8]) {
     assert_eq!(policy.look(&object, now), Assessment::Aside);
 }
 
-/// The `spec` of a policy for nodes: errors are reported; what a node protects stays protected under it, and the younger age
+/// Checks the `spec` of a policy for nodes: errors are reported, images that a node protects stay protected, and the younger age
 /// comes first.
 pub fn node_policy(data: &[u8]) {
     let Ok(spec) = serde_json::from_slice::<Value>(data) else { return };
@@ -165,7 +165,7 @@ pub fn node_policy(data: &[u8]) {
     }
 }
 
-/// Records of the storage of CRI-O, one list on each line: each layer that is recorded has one holder.
+/// Checks storage records of CRI-O, one list per line: each recorded layer has exactly one holder.
 pub fn image_storage(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n');

@@ -1,4 +1,4 @@
-//! Selection of the images to remove, their order and the reasons (spec `node-gc.md`, sections 3 to 7).
+//! Selection of the images to remove, their order, and the reasons (spec `node-gc.md`, sections 3 to 7).
 //!
 //! * [`history`]: when each image was first seen and last used; survives restarts.
 //! * [`usage`]: which images are in use, by every spelling that a container may use for one.
@@ -33,13 +33,13 @@ pub mod usage;
 use std::fmt;
 use std::sync::Arc;
 
-/// The full, node-local identifier of an image, never shortened and never empty (a runtime takes an empty or short
-/// one for a prefix and may remove another image).
+/// Full, node-local identifier of an image, never shortened and never empty (a runtime takes an empty or short one for a prefix,
+/// and may remove another image).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageId(Arc<str>);
 
 impl ImageId {
-    /// Takes an identifier as the runtime lists it; `None` if it is too short to be a full one.
+    /// Accepts an identifier as the runtime lists it; `None` if it is too short to be a full one.
     ///
     /// ```
     /// use gc_collectors::images::ImageId;
@@ -53,13 +53,13 @@ impl ImageId {
         full.then(|| Self(text.into()))
     }
 
-    /// As the runtime writes it.
+    /// Returns the identifier as the runtime writes it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The hexadecimal digits alone, which containerd (`sha256:…`) and CRI-O (bare) have in common.
+    /// Returns only the hexadecimal digits, which containerd (`sha256:…`) and CRI-O (bare) have in common.
     #[must_use]
     pub fn digits(&self) -> &str {
         self.0.strip_prefix("sha256:").unwrap_or(&self.0)
@@ -72,13 +72,13 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// A layer of images: the first 16 digits of the digest of its content. They distinguish the layers of a node, and
-/// are used for estimates only.
+/// A layer of images: the first 16 digits of the digest of its content. They distinguish the layers of a node, and are used for
+/// estimates only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(u64);
 
 impl LayerId {
-    /// Reads a digest as the runtime writes it; `None` if it is not one.
+    /// Parses a digest as the runtime writes it; `None` if it is not one.
     ///
     /// ```
     /// use gc_collectors::images::LayerId;
@@ -97,7 +97,7 @@ impl LayerId {
 /// One image as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Its identifier.
+    /// Identifier of the image.
     pub id: ImageId,
     /// `registry/repository:tag`, any number.
     pub repo_tags: Vec<Arc<str>>,
@@ -105,22 +105,22 @@ pub struct Image {
     pub repo_digests: Vec<Arc<str>>,
     /// Size in bytes as the runtime reports it: compressed blobs on containerd, unpacked layers on CRI-O.
     pub size_bytes: u64,
-    /// The runtime asks to keep it.
+    /// True if the runtime asks to keep it.
     pub pinned: bool,
-    /// The runtime handler whose copy this is; empty where a runtime keeps one copy for all.
+    /// Runtime handler that this copy belongs to; empty if the runtime keeps one copy for all.
     pub runtime_handler: Arc<str>,
-    /// Its layers, each once, if the runtime reports them.
+    /// Layers of the image, each once, if the runtime reports them.
     pub layers: Arc<[LayerId]>,
 }
 
 impl Image {
-    /// The display name: the first tag, else the first digest, else the identifier.
+    /// Returns the display name: the first tag, else the first digest, else the identifier.
     #[must_use]
     pub fn display_name(&self) -> &Arc<str> {
         self.repo_tags.first().or(self.repo_digests.first()).unwrap_or(&self.id.0)
     }
 
-    /// Reports whether it can be pulled again: it was pulled by digest (or at least has one).
+    /// Reports whether it can be pulled again, because it was pulled by digest or at least has one.
     #[must_use]
     pub fn can_be_pulled_again(&self) -> bool {
         !self.repo_digests.is_empty()
@@ -136,7 +136,7 @@ pub(crate) mod testing {
     use super::plan::{Removal, RemovalReason};
     use super::*;
 
-    /// `number` → the identifier `sha256:000…number`.
+    /// Returns the identifier `sha256:000…number`.
     pub(crate) fn id(number: u64) -> ImageId {
         ImageId::new(&format!("sha256:{number:064x}")).expect("64 digits")
     }
@@ -155,7 +155,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// The removal of an image, for space.
+    /// Returns the removal of an image for space.
     pub(crate) fn removal(number: u64, size_bytes: u64) -> Removal {
         Removal {
             id: id(number),
@@ -171,7 +171,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// A distinct layer for each number.
+    /// Returns a distinct layer for each number.
     pub(crate) fn layer(number: u64) -> LayerId {
         LayerId(number)
     }

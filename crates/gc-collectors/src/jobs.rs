@@ -1,5 +1,4 @@
-//! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job is deleted when its
-//! time to live is over.
+//! TTL-after-finished controller (spec `cluster-collectors.md`, section 3): deletes a finished Job when its time to live is over.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +13,7 @@ use crate::measures::{JOB_DELETION_LATENESS, ReportQueue};
 pub use crate::objects::Job;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "finished Jobs",
     name: "ttl-after-finished-controller",
@@ -28,8 +27,8 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("batch", "jobs", WATCH_DELETE)],
 };
 
-/// The decision about a Job. Its version is a precondition of the deletion, so that a time to live that was raised at
-/// the last moment is honoured.
+/// Returns the decision about a Job. The deletion has its version as a precondition, so that a time to live that is extended at the
+/// last moment is respected.
 #[must_use]
 pub fn verdict(job: &Job, now: Timestamp) -> Decision {
     let Some(expires) = job.expires().filter(|_| !job.meta.deleting) else { return Decision::Leave };
@@ -46,7 +45,7 @@ pub fn verdict(job: &Job, now: Timestamp) -> Decision {
 #[derive(Debug)]
 pub struct JobCollector {
     jobs: Cache<Job>,
-    /// The expiry times of the Jobs whose deletion is in flight: they may be gone before the answer comes.
+    /// Expiry times of Jobs whose deletion is in flight: the Jobs may be gone before the response arrives.
     expired: BTreeMap<ObjectKey, Timestamp>,
     reports: ReportQueue,
 }

@@ -1,5 +1,5 @@
-//! LeaseCandidates that are no longer renewed (spec `cluster-collectors.md`, 12.2): leftovers of coordinated
-//! leader election. Where the API server does not serve them, nothing is ever observed.
+//! LeaseCandidates that are no longer renewed (spec `cluster-collectors.md`, 12.2): leftovers of coordinated leader election. If
+//! the API server does not serve them, nothing is ever observed.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +13,10 @@ use crate::entry::{CollectorEntry, WATCH_DELETE, Watches, rule};
 pub use crate::objects::LeaseCandidate;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
-/// A candidate that has not been renewed for this long has expired, milliseconds.
+/// Time without renewal after which a candidate has expired, milliseconds.
 pub const UNRENEWED_MILLISECONDS: i64 = 30 * 60_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "lease candidates",
     name: "stale-leasecandidate-controller",
@@ -30,8 +30,8 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("coordination.k8s.io", "leasecandidates", WATCH_DELETE)],
 };
 
-/// The decision about a candidate whose present `renewTime` was first seen at `unchanged_since`: as with identity
-/// leases, a single wrong clock does not decide (BEAT-AL-3).
+/// Returns the decision about a candidate whose current `renewTime` was first seen at `unchanged_since`. As with identity leases, a
+/// single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
 pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Timestamp) -> Decision {
     let meta = &candidate.meta;
@@ -56,7 +56,7 @@ pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Time
 #[derive(Debug)]
 pub struct LeaseCandidateCollector {
     candidates: Cache<LeaseCandidate>,
-    /// Since when a candidate has had its `renewTime`.
+    /// Time since which a candidate has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
 }
 

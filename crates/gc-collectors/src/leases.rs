@@ -1,7 +1,6 @@
-//! Leases that are no longer renewed (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that
-//! are gone, and, if enabled, node leases without an owner whose node is gone. A node lease with an owner is left to
-//! the owner-reference collector. Stale leases of leader elections are only reported: whether their holder comes back
-//! cannot be known here.
+//! Leases that are no longer renewed (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that are gone and,
+//! if enabled, ownerless node leases whose node is gone. Node leases with an owner are left to the owner-reference collector. Stale
+//! leader election leases are only reported, because their holder may come back.
 
 #[cfg(test)]
 mod tests;
@@ -20,9 +19,9 @@ use crate::measures::{LEASES_STALE, Measurement, ReportQueue, Tally};
 use crate::objects::{Cache, Facts, Kind, Node, time_text};
 pub use crate::objects::{IDENTITY, Lease, NODE_LEASE_NAMESPACE};
 
-/// Where identity leases are.
+/// Namespace of identity leases.
 pub const IDENTITY_NAMESPACE: &str = "kube-system";
-/// Minimum time without renewal before a node lease without owner is deleted, milliseconds.
+/// Minimum time without renewal before an ownerless node lease is deleted, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
 
 /// Time beyond its duration after which an unrenewed leader election lease is stale, milliseconds.
@@ -34,7 +33,7 @@ const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// Delay before a node that exists although it was not observed is read again, milliseconds.
 const RECHECK_MILLISECONDS: i64 = 3_600_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "leases",
     name: "stale-lease-controller",
@@ -54,8 +53,8 @@ fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Decision {
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// The decision about an identity lease whose present `renewTime` was first seen at `unchanged_since`. Its duration
-/// must be over by its own time and by ours, so that a single wrong clock does not decide (BEAT-AL-3).
+/// Returns the decision about an identity lease whose current `renewTime` was first seen at `unchanged_since`. Its duration must be
+/// over by both the lease's time and the local clock, so that a single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
 pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Decision {
     const VERDICT: &str = gc_types::codes::IDENTITY_LEASE_EXPIRED;
@@ -72,15 +71,15 @@ pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestam
     delete(lease, VERDICT, format!("renewed last at {}, for {seconds} s", time_text(renewed)))
 }
 
-/// When a node lease without owner may be checked, if ever.
+/// Returns when an ownerless node lease may be checked, if ever.
 fn ownerless_due(lease: &Lease) -> Option<Timestamp> {
     let candidate = !lease.owned && !lease.meta.deleting && *lease.meta.namespace == *NODE_LEASE_NAMESPACE;
     let last = lease.renewed.or(lease.meta.created)?;
     candidate.then(|| last.after(OWNERLESS_MILLISECONDS))
 }
 
-/// When the lease of a leader election is stale, unless it is renewed before; `None` for one without a holder, and
-/// for all other leases.
+/// Returns when a leader election lease becomes stale unless it is renewed; `None` for one without a holder, and for all other
+/// leases.
 #[must_use]
 pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
     let renewed = lease.renewed.filter(|_| !lease.holder.is_empty() && !lease.meta.deleting)?;
@@ -92,22 +91,22 @@ pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
 #[derive(Debug)]
 pub struct LeaseCollector {
     ownerless: bool,
-    /// Stale leases of leader elections that have been reported.
+    /// Stale leader election leases that have been reported.
     stale: BTreeSet<ObjectKey>,
     stale_count: Tally,
     reports: ReportQueue,
     leases: Cache<Lease>,
     nodes: Cache<Node>,
-    /// Since when an identity lease has had its `renewTime`.
+    /// Time since which an identity lease has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
-    /// The results of live reads of nodes: whether the node exists, and when the read was sent.
+    /// Results of live reads of nodes: whether the node exists, and when the read was sent.
     looked_up: BTreeMap<Arc<str>, (bool, Timestamp)>,
-    /// Live reads of nodes in flight, unless nodes were listed since: then the answer is about another history.
+    /// Live reads of nodes in flight. If nodes have been listed since then, the answer is about another history and is ignored.
     reading: BTreeMap<Arc<str>, Timestamp>,
 }
 
 impl LeaseCollector {
-    /// `ownerless`: whether node leases without owner whose node is gone are deleted as well (BEAT-NL-1).
+    /// Creates the collector. `ownerless` also deletes ownerless node leases whose node is gone (BEAT-NL-1).
     #[must_use]
     pub fn new(ownerless: bool) -> Self {
         Self {
@@ -129,7 +128,7 @@ impl LeaseCollector {
         let elected = stale_from(&lease).is_some();
         let (key, before) = self.leases.put(lease);
         let recovered = before.as_ref().is_some_and(|before| before.renewed != renewed) && self.recover(&key);
-        // Renewals come every few seconds: the scheduled time is early enough.
+        // Renewals arrive every few seconds, and the scheduled time is early enough.
         let first = before.is_none_or(|before| stale_from(&before).is_none());
         if identity {
             match self.unchanged.get(&key) {
@@ -142,7 +141,7 @@ impl LeaseCollector {
         }
     }
 
-    /// It is no longer stale, or gone. Returns whether it was stale.
+    /// Handles a lease that is no longer stale, or is gone. Returns whether it was stale.
     fn recover(&mut self, key: &ObjectKey) -> bool {
         let was_stale = self.stale.remove(key);
         if was_stale {
@@ -160,7 +159,7 @@ impl LeaseCollector {
         }
     }
 
-    /// Reports a stale lease of a leader election.
+    /// Reports a stale leader election lease.
     fn decide_elected(&mut self, key: &ObjectKey, now: Timestamp) -> Decision {
         let Some(lease) = self.leases.get(key) else { return Decision::Leave };
         let (Some(from), Some(renewed)) = (stale_from(lease), lease.renewed) else { return Decision::Leave };

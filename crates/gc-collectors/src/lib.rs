@@ -1,9 +1,9 @@
-//! Every collector except the one for owner references, one folder each: its entry in the table, its verdict
-//! and its tests. Pure: a decision is a function of a snapshot, a policy and a time.
+//! All collectors except the one for owner references, one directory each: its entry in the table, its verdict and its tests. Pure:
+//! a decision is a function of a snapshot, a policy and a time.
 //!
-//! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
-//! [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
-//! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do.
+//! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`], [`nodes`],
+//! [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are [`engine::Collector`]s over the narrow facts of
+//! [`objects`]; [`permissions`] lists what each of them may do.
 //!
 //! ```
 //! use gc_collectors::engine::Decision;

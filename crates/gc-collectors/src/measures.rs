@@ -1,17 +1,17 @@
-//! The metrics of the collectors, under upstream's names where it has them (spec `cluster-collectors.md`, 23.3).
-//! Metrics are data here; the binary registers and exports them.
+//! Metrics of the collectors, under upstream's names if it has them (spec `cluster-collectors.md`, 23.3). Metrics are data here;
+//! the binary registers and exports them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use gc_types::{EventRecord, Reason};
 
-/// The type of a metric.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
-    /// Only grows; `_total` is appended to its name.
+    /// Only increases; `_total` is appended to its name.
     Counter,
-    /// Rises and falls.
+    /// Increases and decreases.
     Gauge,
     /// Seconds, in buckets with these upper bounds.
     Histogram(&'static [f64]),
@@ -20,11 +20,11 @@ pub enum MetricKind {
 /// One metric.
 #[derive(Debug, PartialEq)]
 pub struct Metric {
-    /// Its name; that of a counter without `_total`.
+    /// Name; without `_total` for a counter.
     pub name: &'static str,
-    /// Its help text.
+    /// Help text.
     pub help: &'static str,
-    /// Its type.
+    /// Type of the metric.
     pub kind: MetricKind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
@@ -40,36 +40,36 @@ macro_rules! metrics {
     ($($(#[doc = $doc:literal])* $constant:ident: $kind:expr, $name:literal, $labels:expr, $help:literal;)*) => {
         $($(#[doc = $doc])* pub static $constant: Metric =
             Metric { name: $name, help: $help, kind: $kind, labels: $labels };)*
-        /// Every metric, in the order of output.
+        /// All metrics, in the order of output.
         pub static ALL: &[&Metric] = &[$(&$constant),*];
     };
 }
 
 metrics! {
-    /// Pods that were to be deleted, whether that succeeded or not.
+    /// Deletions of pods, successful or not.
     POD_DELETIONS: MetricKind::Counter, "pod_gc_collector_force_delete_pods", &["namespace", "reason"],
         "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
     /// Failed deletions of pods.
     POD_DELETION_ERRORS: MetricKind::Counter, "pod_gc_collector_force_delete_pod_errors",
         &["namespace", "reason"],
         "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.";
-    /// Terminating pods that only a finalizer holds (BEAT-POD-2).
+    /// Terminating pods that only a finalizer blocks (BEAT-POD-2).
     PODS_BLOCKED: MetricKind::Gauge, "kubegc_pods_blocked_by_finalizers", &[],
         "Pods that the collector has deleted and that only finalizers block";
-    /// From a Job's expiry to the answer of its deletion.
+    /// Time from a Job's expiry to the response to its deletion.
     JOB_DELETION_LATENESS: MetricKind::Histogram(LATENESS_BUCKETS),
         "ttl_after_finished_controller_job_deletion_duration_seconds", &[],
         "The time it took to delete the job since it became eligible for deletion";
     /// Passes over terminating namespaces.
     NAMESPACE_PASSES: MetricKind::Counter, "kubegc_namespace_passes", &["end"],
         "Passes over the contents of terminating namespaces, by how they ended";
-    /// Requests of those passes.
+    /// Requests of these passes.
     NAMESPACE_REQUESTS: MetricKind::Counter, "kubegc_namespace_requests", &["verb", "code"],
         "Requests made to empty namespaces, by their answer";
-    /// From a namespace's deletion to its finalization.
+    /// Time from a namespace's deletion to its finalization.
     NAMESPACE_DURATION: MetricKind::Histogram(LATENESS_BUCKETS), "kubegc_namespace_termination_duration_seconds", &[],
         "Time from the deletion of a namespace until it was empty and finalized";
-    /// Stale leases of leader elections.
+    /// Stale leader election leases.
     LEASES_STALE: MetricKind::Gauge, "kubegc_leases_stale", &["namespace"],
         "Leases of leader elections that are held and were not renewed for a day beyond their duration";
     /// Volumes by plugin.
@@ -78,18 +78,18 @@ metrics! {
     /// Volumes that are bound.
     VOLUMES_BOUND: MetricKind::Gauge, "pv_collector_bound_pv_count", &["storage_class"],
         "Gauge measuring number of persistent volume currently bound";
-    /// Volumes that are not.
+    /// Volumes that are not bound.
     VOLUMES_UNBOUND: MetricKind::Gauge, "pv_collector_unbound_pv_count", &["storage_class"],
         "Gauge measuring number of persistent volume currently unbound";
     /// Claims that are bound.
     CLAIMS_BOUND: MetricKind::Gauge, "pv_collector_bound_pvc_count",
         &["namespace", "storage_class", "volume_attributes_class"],
         "Gauge measuring number of persistent volume claim currently bound";
-    /// Claims that are not.
+    /// Claims that are not bound.
     CLAIMS_UNBOUND: MetricKind::Gauge, "pv_collector_unbound_pvc_count",
         &["namespace", "storage_class", "volume_attributes_class"],
         "Gauge measuring number of persistent volume claim currently unbound";
-    /// From the first attempt at a volume's reclaim until the volume is gone.
+    /// Time from the first attempt to reclaim a volume until the volume is gone.
     VOLUME_OPERATIONS: MetricKind::Histogram(OPERATION_BUCKETS), "volume_operation_total_seconds",
         &["plugin_name", "operation_name"], "Total volume operation time";
     /// Failed attempts to delete the storage of a volume.
@@ -98,28 +98,28 @@ metrics! {
     /// Attempts to delete the storage of a CSI volume.
     VOLUME_DELETIONS: MetricKind::Counter, "controller_persistentvolume_delete", &["class"],
         "Total number of persistent volumes deleted. Broken down by storage class name.";
-    /// The failed ones.
+    /// Failed attempts of these.
     VOLUME_DELETIONS_FAILED: MetricKind::Counter, "controller_persistentvolume_delete_failed", &["class"],
         "Total number of persistent volume delete failed attempts. Broken down by storage class name.";
-    /// Duration of the successful ones.
+    /// Duration of the successful attempts.
     VOLUME_DELETION_DURATION: MetricKind::Histogram(CALL_BUCKETS),
         "controller_persistentvolume_delete_duration_seconds", &["class"],
         "Latency in seconds to delete persistent volumes. Broken down by storage class name.";
     /// Lookups of the machines of nodes, by result.
     NODES_LOOKED_UP: MetricKind::Counter, "kubegc_node_lookups", &["answer"],
         "Machines of nodes looked up, by answer";
-    /// Nodes whose machine was not found, and that are not deleted yet; ready ones included.
+    /// Nodes whose machine was not found and that are not deleted yet, including ready ones.
     NODES_MISSING: MetricKind::Gauge, "kubegc_nodes_missing", &[],
         "Nodes whose machine was not found by the last answer: those that are not ready, and ready ones that were looked up";
     /// Policies by state.
     POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
         "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";
-    /// True if too many machines are missing to delete any node.
+    /// 1 if too many machines are missing to delete any node.
     NODE_BREAKER: MetricKind::Gauge, "kubegc_node_breaker_open", &[],
         "1 while too many machines are missing at once to delete any node";
 }
 
-/// A value for a metric: added to a counter or a histogram, or the current value of a gauge.
+/// A value for a metric: added to a counter or histogram, or the current value of a gauge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The metric.
@@ -130,11 +130,10 @@ pub struct Measurement {
     pub value: f64,
 }
 
-/// Maximum number of entries in each part of a report queue; further ones are dropped. It is emptied after every
-/// decision.
+/// Maximum number of entries in each part of a report queue; further ones are dropped. The queue is emptied after every decision.
 const REPORT_QUEUE_BOUND: usize = 4096;
 
-/// Reports of a collector besides its decisions: Events and measurements that wait to be taken.
+/// Events and measurements that a collector reports besides its decisions, until they are taken.
 #[derive(Debug, Default)]
 pub struct ReportQueue {
     events: VecDeque<(EventRecord, Reason)>,
@@ -142,7 +141,7 @@ pub struct ReportQueue {
 }
 
 impl ReportQueue {
-    /// A Kubernetes Event.
+    /// Queues a Kubernetes Event.
     pub fn event(&mut self, note: EventRecord, reason: Reason) {
         if self.events.len() < REPORT_QUEUE_BOUND {
             self.events.push_back((note, reason));
@@ -154,7 +153,7 @@ impl ReportQueue {
         self.observe(metric, labels, 1.0);
     }
 
-    /// Adds a value.
+    /// Queues a value.
     pub fn observe(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>, value: f64) {
         if self.measurements.len() < REPORT_QUEUE_BOUND {
             self.measurements.push_back(Measurement { metric, labels, value });
@@ -170,7 +169,7 @@ impl ReportQueue {
     }
 }
 
-/// Objects counted by labels, updated as each is added or removed.
+/// Number of objects by labels, updated as objects are added and removed.
 #[derive(Debug)]
 pub(crate) struct Tally {
     metric: &'static Metric,
@@ -204,12 +203,12 @@ impl Tally {
     }
 }
 
-/// The value of a gauge without labels.
+/// Returns the value of a gauge without labels.
 pub(crate) fn reading(metric: &'static Metric, count: usize) -> Measurement {
     reading_of(metric, Vec::new(), count)
 }
 
-/// The value of a gauge with these labels.
+/// Returns the value of a gauge with these labels.
 #[must_use]
 pub fn reading_of(metric: &'static Metric, labels: Vec<Arc<str>>, count: usize) -> Measurement {
     let value = u32::try_from(count).unwrap_or(u32::MAX);

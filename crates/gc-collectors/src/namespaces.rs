@@ -1,8 +1,8 @@
-//! Decides about a terminating namespace (spec `api-deletion.md`, 12.5 and 12.6).
+//! Decisions about terminating namespaces (spec `api-deletion.md`, 12.5 and 12.6).
 //!
-//! The input is the result of a pass over its contents; the output is what to write into its status and what to do
-//! next. [`emptying`] makes the pass, [`queue`] decides which namespace gets the next one, and [`memory`] is what
-//! passes leave to later ones. Sending requests is an adapter's work.
+//! The input is the result of a pass over the contents; the output is the status to write and the next step. [`emptying`] makes the
+//! pass, [`queue`] decides which namespace gets the next one, and [`memory`] holds what passes keep for later ones. An adapter
+//! sends the requests.
 
 pub mod documents;
 pub mod emptying;
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 
 use crate::entry::{CollectorEntry, READ, WRITE_EVENTS, Watches, rule};
 
-/// The token in `spec.finalizers` that stands for the removal of the contents.
+/// Token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
-/// Expected stay of items with finalizers, seconds.
+/// Expected time that items with finalizers remain, seconds.
 pub const FINALIZER_ESTIMATE_SECONDS: i64 = 15;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "terminating namespaces",
     name: "namespace-controller",
@@ -38,7 +38,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// Objects of one resource that remain after a deletion of its collection.
+/// Objects of one resource that remain after its collection was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemainingObjects {
     /// `resource.group`; with an empty group, `resource.`.
@@ -47,7 +47,7 @@ pub struct RemainingObjects {
     pub objects: usize,
     /// Number of objects with each finalizer.
     pub finalizers: BTreeMap<String, usize>,
-    /// For pods: the longest grace period that is running, seconds. 0 for everything else.
+    /// For pods, the longest grace period in progress, seconds; 0 for everything else.
     pub grace_seconds: i64,
 }
 
@@ -71,12 +71,12 @@ pub struct Pass {
 pub enum Next {
     /// The namespace is empty: remove the `kubernetes` token.
     Finalize,
-    /// Check again after this many seconds: what is left needs time.
+    /// Check again after this many seconds, because the remaining contents need time.
     Wait {
         /// Seconds.
         seconds: i64,
     },
-    /// Something failed: try again with growing delays.
+    /// Something failed: try again with increasing delays.
     Retry,
 }
 
@@ -96,12 +96,12 @@ pub struct Condition {
 }
 
 impl Pass {
-    /// Reports whether a resource is left whose objects neither end by themselves nor wait for a finalizer.
+    /// Returns the remaining resources whose objects neither end by themselves nor wait for a finalizer.
     fn unexplained(&self) -> impl Iterator<Item = &RemainingObjects> {
         self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
     }
 
-    /// Everything that blocks the namespace and does not end by itself, as text; empty if nothing does.
+    /// Describes everything that blocks the namespace and does not end by itself; empty if nothing does.
     #[must_use]
     pub fn problems(&self) -> String {
         let failed = [&self.undiscovered, &self.unparsed, &self.failures];
@@ -116,7 +116,7 @@ impl Pass {
     pub fn next(&self, terminating_seconds: i64) -> Next {
         let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
         let grace_left = |left: &&RemainingObjects| left.finalizers.is_empty() && left.grace_seconds > 0;
-        // Grace periods that should be over explain nothing any more.
+        // Grace periods that should be over are no longer an explanation.
         let overdue = self
             .remaining
             .iter()
@@ -131,7 +131,7 @@ impl Pass {
         }
     }
 
-    /// The five conditions after this pass, with the time at which a changed one changed.
+    /// Returns the five conditions after this pass; changed ones get the new transition time.
     #[must_use]
     pub fn conditions(&self, existing: &[Condition], now: &str) -> Vec<Condition> {
         let mut failures = self.failures.clone();
@@ -219,7 +219,7 @@ impl Pass {
 }
 
 impl RemainingObjects {
-    /// Returns the expected time until the rest is gone, seconds; 0 if nothing explains its stay.
+    /// Returns the expected time until the rest is gone, in seconds; 0 if nothing explains why it remains.
     fn estimate(&self) -> i64 {
         if self.grace_seconds > 0 {
             self.grace_seconds
@@ -249,7 +249,7 @@ fn verdict(
     }
 }
 
-/// Replaces our conditions in place, keeps foreign ones, and changes the time only with the status.
+/// Replaces kubegc's conditions in place, keeps all others, and changes the time only with the status.
 fn merge(existing: &[Condition], verdicts: [Condition; 5], now: &str) -> Vec<Condition> {
     let mut merged = existing.to_vec();
     for mut verdict in verdicts {
@@ -269,8 +269,8 @@ fn merge(existing: &[Condition], verdicts: [Condition; 5], now: &str) -> Vec<Con
     merged
 }
 
-/// `spec.finalizers` without our token, sorted, when the namespace is empty. `None` if the token is not there, so
-/// that there is nothing to do.
+/// Returns `spec.finalizers` without the `kubernetes` token, sorted, for an empty namespace. `None` if there is no such token, and
+/// so nothing to do.
 #[must_use]
 pub fn finalizers_after(spec_finalizers: &[String]) -> Option<Vec<String>> {
     if !spec_finalizers.iter().any(|finalizer| finalizer == KUBERNETES_FINALIZER) {
@@ -310,7 +310,7 @@ mod tests {
         for (scenario, pass, terminating_seconds, expected) in [
             ("NS-T02", pass(vec![]), 0, Next::Finalize),
             ("NS-T10", pass(vec![left("configmaps.", 0, &[], 0)]), 0, Next::Finalize),
-            // D96: a scheduled pod with 30 s of grace is checked after 16 s, a finalizer after 8 s.
+            // D96: a scheduled pod with 30 s of grace is checked after 16 s, and a finalizer after 8 s.
             ("NS-T14", pass(vec![left("pods.", 1, &[], 30)]), 2, Next::Wait { seconds: 16 }),
             ("NS-T15", pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
             ("grace is just over", pass(vec![left("pods.", 1, &[], 30)]), 30, Next::Retry),
@@ -362,7 +362,7 @@ mod tests {
         ] {
             assert_eq!(groups.excuse(namespace, group), expected, "{namespace} {group}");
         }
-        // It may have got contents since.
+        // It may have new contents since then.
         groups.discovered("metrics.k8s.io", true);
         groups.forget("uid-1");
         assert_eq!(groups.excuse("uid-1", "metrics.k8s.io"), None);
@@ -392,7 +392,7 @@ mod tests {
         assert!(conditions.iter().all(|condition| condition.last_transition_time == "now"));
     }
 
-    /// NS-T10, NS-T11, NS-T19; D94, and S14: pods that remain are counted too.
+    /// NS-T10, NS-T11, NS-T19; D94, and S14: remaining pods are counted, too.
     #[test]
     fn what_remains_is_named_in_order() {
         let remaining = vec![

@@ -1,8 +1,8 @@
-//! Collection on nodes by policy: `NodeCollectionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) give the nodes that they
-//! select their thresholds, ages, protected and unwanted images, and windows of time.
+//! Collection on nodes by policy: `NodeCollectionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) set thresholds, ages,
+//! protected and unwanted images, and time windows of the nodes that they select.
 //!
-//! [`NodePolicy::compile`] validates a `spec`, [`roles`] says which of the policies that select a node is in force there,
-//! [`NodePolicy::applied_to`] puts it over the node's own settings, [`result`] is what a node reports, and [`definition`] is the
+//! [`NodePolicy::compile`] validates a `spec`, [`roles`] decides which of the policies that select a node is in force there,
+//! [`NodePolicy::applied_to`] applies it to the node's own settings, [`result`] is a node's report, and [`definition`] is the
 //! CustomResourceDefinition. An invalid policy is in force nowhere.
 
 pub mod definition;
@@ -34,19 +34,19 @@ pub const MOST_PROTECTED: usize = 128;
 pub const MOST_REMOVED: usize = 64;
 /// Maximum number of windows.
 pub const MOST_WINDOWS: usize = 16;
-/// The shortest and the longest window, milliseconds.
+/// Minimum and maximum duration of a window, milliseconds.
 pub const WINDOW_MILLISECONDS: (i64, i64) = (60_000, 7 * 86_400_000);
-/// Priorities are between this and its negative.
+/// Maximum priority; the minimum is its negative.
 pub const HIGHEST_PRIORITY: i64 = 1_000_000;
-/// Longest pattern.
+/// Maximum length of a pattern.
 pub const LONGEST_PATTERN: usize = 512;
 
 /// A compiled policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePolicy {
-    /// True if it is in force; otherwise nodes report what it would do.
+    /// True if it is to be in force; otherwise nodes only report what it would do.
     pub enforce: bool,
-    /// Of the policies in force that select a node, the one with the highest priority counts.
+    /// Priority: of the policies in force that select a node, the highest one counts.
     pub priority: i64,
     selector: Vec<Requirement>,
     thresholds: Option<Thresholds>,
@@ -58,7 +58,7 @@ pub struct NodePolicy {
     windows: Vec<Window>,
 }
 
-/// A time during which images may go for their age, or because they are unwanted.
+/// A time during which images may be removed because of their age, or because they are unwanted.
 #[derive(Clone, Debug, PartialEq)]
 struct Window {
     start: gc_types::Cron,
@@ -67,7 +67,7 @@ struct Window {
 
 impl Window {
     fn is_open(&self, now: Timestamp) -> bool {
-        // The first start after the latest moment at which a window that is over by now has begun.
+        // Find the first start after the latest time at which a window that is now over can have begun.
         next_time(&self.start, now.after(-self.milliseconds)).is_some_and(|start| start <= now)
     }
 }
@@ -81,7 +81,7 @@ pub struct ImageSettings {
     pub ages: AgePolicy,
     /// Images that are never removed.
     pub protection: ImagePatterns,
-    /// Rules by reference: images that go last, and images that are unwanted.
+    /// Rules by reference: images that are removed last, and images that are unwanted.
     pub rules: ReferenceRules,
 }
 
@@ -95,10 +95,10 @@ impl ImageSettings {
     }
 }
 
-/// Times at which a policy is applied.
+/// Time at which a policy is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// As if a window were open: for results of a dry run.
+    /// As if a window were open, for results of a dry run.
     InAWindow,
     /// At this time.
     At(Timestamp),
@@ -120,7 +120,7 @@ impl NodePolicy {
         self.selector.iter().all(|one| one.fits(labels.get(&one.key).map(String::as_str)))
     }
 
-    /// Reports whether images may go for their age, or because they are unwanted.
+    /// Reports whether images may be removed because of their age, or because they are unwanted.
     #[must_use]
     pub fn is_open(&self, moment: Moment) -> bool {
         match moment {
@@ -131,8 +131,8 @@ impl NodePolicy {
         }
     }
 
-    /// The settings of a node under this policy: what the policy does not say stays as the node has it, and what the node
-    /// protects stays protected. Fails where the two do not fit together.
+    /// Returns the settings of a node under this policy. Settings that the policy omits stay as the node has them, and images that
+    /// the node protects stay protected. Fails if the two contradict each other.
     pub fn applied_to(&self, own: &ImageSettings, moment: Moment) -> Result<ImageSettings, String> {
         let minimum_age = self.minimum_age.unwrap_or(own.ages.minimum_age);
         let maximum_age = self.maximum_age.or(own.ages.maximum_age);
@@ -156,31 +156,31 @@ impl NodePolicy {
     }
 }
 
-/// A policy as it is listed.
+/// A policy, as listed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedPolicy {
-    /// Its name.
+    /// Name of the policy.
     pub name: Arc<str>,
-    /// Its content, or what is wrong with it.
+    /// Content of the policy, or why it is invalid.
     pub policy: Result<NodePolicy, String>,
 }
 
-/// The role of a policy on one node that it selects.
+/// Role of a policy on one node that it selects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Role<'a> {
     /// In force.
     Enforced(&'a NodePolicy),
-    /// Another one is in force.
+    /// Another policy is in force.
     Superseded(&'a str),
-    /// It reports what it would do if it were in force.
+    /// Reports what it would do if it were in force.
     DryRun(&'a NodePolicy),
-    /// It has no content that could be in force; nodes cannot know whether it selects them.
+    /// Invalid; nodes cannot know whether it selects them.
     Invalid(&'a str),
 }
 
-/// The roles of policies on a node with these labels; those that do not select it have none. Of the enforced ones, the highest
-/// priority is in force, and of several with the same priority the first by name. A policy that is not enforced changes nothing,
-/// whatever its priority.
+/// Returns the roles of policies on a node with these labels; those that do not select it have none. Of the enforced ones, the one
+/// with the highest priority is in force, and of several with the same priority the first by name. A policy that is not enforced
+/// changes nothing, whatever its priority.
 #[must_use]
 pub fn roles<'a>(
     policies: &'a [ListedPolicy],
@@ -328,7 +328,7 @@ impl WireSpec {
 const NOTHING: &str =
     "at least one of thresholds, ages, protectedImages, removeImages, keepImages and windows is required";
 
-/// Reports whether a character names nothing in a pattern.
+/// Reports whether a character identifies nothing in a pattern.
 fn is_no_name(c: char) -> bool {
     matches!(c, '*' | '/' | ':' | '@' | '.')
 }
@@ -352,7 +352,7 @@ fn patterns(field: &str, texts: &[String], most: usize, problems: &mut Problems)
 }
 
 impl Problems {
-    /// A positive duration; `None` after an error about it.
+    /// Returns a positive duration; otherwise records an error and returns `None`.
     fn duration_of(&mut self, field: &str, text: &str) -> Option<GoDuration> {
         let parsed = self.take(field, GoDuration::parse_with_days(text))?;
         if parsed <= GoDuration::ZERO {

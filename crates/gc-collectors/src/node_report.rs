@@ -1,4 +1,4 @@
-//! Report of a node's agent to its cluster: removals of the last hour, images that are due by their age, and the state of
+//! Report of a node's agent to its cluster: removals of the last hour, images that are due because of their age, and the state of
 //! its disks and passes. The agent writes it as an annotation of a Lease; pages and terminals read it.
 
 mod state;
@@ -12,36 +12,36 @@ use serde::{Deserialize, Serialize};
 use crate::images::space::BinaryBytes;
 pub use state::{DiskState, LastPass, NodeState, PolicyReport};
 
-/// The annotation that holds a report.
+/// Annotation that holds a report.
 pub const ANNOTATION: &str = "kubegc.io/node-report";
-/// The label of the Leases that have one, and its value.
+/// Label of the Leases that have a report, and its value.
 pub const LABEL: (&str, &str) = ("kubegc.io/report", "node");
-/// Collector that a report names for images.
+/// Name of the collector of images in a report.
 pub const COLLECTOR: &str = "node-images";
-/// Collector that removes containers, sandboxes and logs.
+/// Name of the collector of containers, sandboxes and logs.
 pub const COLLECTOR_OF_CONTAINERS: &str = "node-containers";
-/// The code of their verdict.
+/// Code of the verdict on due images.
 pub const IMAGE_UNUSED_TOO_LONG: &str = "ImageUnusedTooLong";
-/// Time for which removals are reported, milliseconds.
+/// Period for which removals are reported, milliseconds.
 pub const FREED_WITHIN_MILLISECONDS: i64 = 3_600_000;
 /// Time ahead for which due images are reported, milliseconds.
 pub const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
-/// An agent writes its report again after this time, even if nothing has changed,
+/// Age at which an agent writes its report again even if nothing has changed,
 pub const RENEWED_AFTER_MILLISECONDS: i64 = 3_600_000;
-/// so that one that is older than this comes from an agent that does not run any more.
+/// so that one older than this comes from an agent that no longer runs.
 pub const SILENT_AFTER_MILLISECONDS: i64 = 2 * RENEWED_AFTER_MILLISECONDS;
-/// Due images that are named; all are counted.
+/// Maximum number of due images that are named; all are counted.
 pub const DUE_NAMED: usize = 20;
-/// A longer text is not a report.
+/// Maximum length of a report.
 const LONGEST_REPORT: usize = 32 * 1024;
-/// Longest name of an image that is reported.
+/// Maximum length of an image's name in a report.
 const LONGEST_NAME: usize = 512;
-/// Removals are counted by this time: an hour has twelve.
+/// Length of the periods by which removals are counted: an hour has twelve.
 const SLOT_MILLISECONDS: i64 = 300_000;
-/// Moments are reported by the minute, so that a report does not change with the clock.
+/// Precision of reported times, so that a report does not change with the clock.
 const MINUTE_MILLISECONDS: i64 = 60_000;
 
-/// Removals of an agent.
+/// Removals by an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Tally {
@@ -112,20 +112,20 @@ struct Slot {
     removed: Tally,
 }
 
-/// An image that will be removed by its age, if nothing uses it until then.
+/// An image that will be removed because of its age if nothing uses it until then.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DueImage {
-    /// When, in milliseconds since the epoch.
+    /// Time of its removal, in milliseconds since the epoch.
     pub at: i64,
-    /// Its name.
+    /// Name of the image.
     pub name: String,
 }
 
-/// Report of an agent about its node. All moments are in milliseconds since the epoch.
+/// Report of an agent about its node. All times are in milliseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeReport {
-    /// When it was written.
+    /// Time of writing.
     written: i64,
     /// Removals, in order.
     removed: Vec<Slot>,
@@ -144,7 +144,7 @@ impl NodeReport {
         if text.len() > LONGEST_REPORT {
             return None;
         }
-        // A list of values would be taken for a structure, too.
+        // A structure could otherwise be read from an array of values, too.
         let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
         let mut report: Self = serde_json::from_value(fields.into()).ok()?;
         report.due.truncate(DUE_NAMED);
@@ -153,7 +153,7 @@ impl NodeReport {
         Some(report)
     }
 
-    /// Adds what was removed by now, and replaces what is due.
+    /// Adds the removals so far, and replaces the due images.
     pub fn observe(&mut self, now: Timestamp, removed: Tally, mut due: Vec<DueImage>) {
         self.removed.retain(|slot| is_recent(slot, now));
         if removed != Tally::default() {
@@ -182,19 +182,19 @@ impl NodeReport {
         self.state = state;
     }
 
-    /// The last reported state of the node.
+    /// Returns the last reported state of the node.
     #[must_use]
     pub fn state(&self) -> &NodeState {
         &self.state
     }
 
-    /// Reports whether readers would learn nothing from this one that is not in `before`.
+    /// Reports whether readers would learn nothing from it that is not in `before`.
     #[must_use]
     pub fn adds_nothing_to(&self, before: &Self, now: Timestamp) -> bool {
         let recent = |report: &Self| -> Vec<Slot> {
             report.removed.iter().filter(|slot| is_recent(slot, now)).copied().collect()
         };
-        // Images that are overdue now were overdue before.
+        // Images that are overdue now may have been due before.
         let due = |report: &Self| -> Vec<DueImage> {
             let soonest = now.0 / MINUTE_MILLISECONDS * MINUTE_MILLISECONDS;
             let clamped = |image: &DueImage| DueImage { at: image.at.max(soonest), ..image.clone() };
@@ -208,13 +208,13 @@ impl NodeReport {
             && !self.state.is_news_after(&before.state)
     }
 
-    /// The text of the annotation.
+    /// Returns the text of the annotation, and records when it was written.
     pub fn written(&mut self, now: Timestamp) -> String {
         self.written = now.0;
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// When it was written.
+    /// Returns when it was written.
     #[must_use]
     pub fn written_at(&self) -> Timestamp {
         Timestamp(self.written)
@@ -230,20 +230,20 @@ impl NodeReport {
         sum
     }
 
-    /// The images that are due first, and how many are due. Nothing is if the agent does not run any more.
+    /// Returns the images that are due first, and the number of due images. There are none if the agent no longer runs.
     #[must_use]
     pub fn due(&self, now: Timestamp) -> (&[DueImage], usize) {
         if self.is_silent(now) { (&[], 0) } else { (&self.due, self.due_total) }
     }
 
-    /// Reports whether its agent does not run any more.
+    /// Reports whether its agent no longer runs.
     #[must_use]
     pub fn is_silent(&self, now: Timestamp) -> bool {
         now.0.saturating_sub(self.written) > SILENT_AFTER_MILLISECONDS
     }
 }
 
-/// Reports whether any of its five minutes are within the last hour.
+/// Reports whether any of the slot's five minutes are within the last hour.
 fn is_recent(slot: &Slot, now: Timestamp) -> bool {
     now.0.saturating_sub(slot.at) < FREED_WITHIN_MILLISECONDS + SLOT_MILLISECONDS
 }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(report.due(at(0)).1, 0);
     }
 
-    /// A report is written when it says something new, and once in an hour.
+    /// A report is written if it contains news, and otherwise once an hour.
     #[test]
     fn a_report_that_says_nothing_new_is_not_written() {
         let mut before = NodeReport::default();

@@ -1,8 +1,8 @@
 //! Nodes whose machine is gone or shut down (spec `cluster-collectors.md`, section 10): cloud node lifecycle.
 //!
-//! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it takes
-//! several consecutive ones over some time, while only few machines are missing, and while the provider finds the
-//! machines of nodes that are ready.
+//! The machine provider is queried about nodes that are not ready. A single answer never deletes a node: it takes several
+//! consecutive ones over some time, while only few machines are missing, and while the provider finds the machines of nodes that
+//! are ready.
 
 mod controls;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use crate::measures::{Measurement, ReportQueue, reading};
 use crate::objects::{Cache, Facts, Kind};
 pub use crate::objects::{Node, OUT_OF_SERVICE_TAINT, Taint};
 
-/// The taint of a node whose machine is shut down.
+/// Taint of a node whose machine is shut down.
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 const NO_SCHEDULE: &str = "NoSchedule";
@@ -33,13 +33,13 @@ const NO_SCHEDULE: &str = "NoSchedule";
 /// Maximum backoff after a failed answer, milliseconds.
 pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
 
-/// Maximum number of nodes that are reconciled when the answer about a ready node arrives; others when they are due.
+/// Maximum number of nodes that are reconciled when the answer about a ready node arrives; the others are when they are due.
 const CONTROLLED: usize = 64;
 
-/// Time for which a deleted node counts as missing, milliseconds.
+/// Period for which a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "nodes without machines",
     name: "cloud-node-lifecycle-controller",
@@ -69,21 +69,21 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("", "nodes", CHANGE), WRITE_EVENTS],
 };
 
-/// When a node is deleted.
+/// Conditions for deleting a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePolicy {
-    /// Time between two lookups of a node's machine, milliseconds (`--node-monitor-period`).
+    /// Interval between two lookups of a node's machine, milliseconds (`--node-monitor-period`).
     pub period_milliseconds: i64,
-    /// Number of consecutive answers that the machine does not exist; at least two.
+    /// Required number of consecutive answers that the machine does not exist; at least two.
     pub confirmations: u32,
-    /// Minimum time between the first and the last of them, and minimum age of the node, milliseconds.
+    /// Minimum time between the first and the last of these answers, and minimum age of the node, milliseconds.
     pub missing_milliseconds: i64,
-    /// Minimum age of the node in addition, milliseconds: how old an answer of the provider may be.
+    /// Additional minimum age of the node, milliseconds: the maximum age of the provider's data.
     pub provider_delay_milliseconds: i64,
-    /// While more than this fraction of all nodes is missing, none is deleted; a single one may be, if the provider finds the
-    /// machine of a node that is ready.
+    /// Fraction of missing nodes above which none is deleted; a single one may be, if the provider finds the machine of a ready
+    /// node.
     pub breaker_fraction: f64,
-    /// Report nodes instead of deleting them.
+    /// True to report nodes instead of deleting them.
     pub dry_run: bool,
 }
 
@@ -100,17 +100,17 @@ impl Default for NodePolicy {
     }
 }
 
-/// The state of the machine of a node that is not ready.
+/// State of the machine of a node that is not ready.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     uid: Option<Uid>,
     last: Option<MachineState>,
-    /// Consecutive answers that it does not exist, and the time of the first.
+    /// Number of consecutive answers that it does not exist, and the time of the first.
     negatives: u32,
     first_negative: Timestamp,
     next_lookup: Timestamp,
     errors: u32,
-    /// The last report about it.
+    /// Last report about it.
     reported: Option<String>,
 }
 
@@ -120,16 +120,16 @@ pub struct NodeLifecycle {
     policy: NodePolicy,
     nodes: Cache<Node>,
     machines: BTreeMap<ObjectKey, Machine>,
-    /// Nodes whose machine was not found by the last answer, and that may be deleted.
+    /// Nodes whose machine the last lookup did not find, and that may be deleted.
     missing: BTreeSet<ObjectKey>,
     controls: Controls,
-    /// When nodes were deleted, within the breaker's window.
+    /// Times of node deletions within the breaker's window.
     deleted: VecDeque<Timestamp>,
     reports: ReportQueue,
 }
 
 impl NodeLifecycle {
-    /// A collector with this policy.
+    /// Creates a collector with this policy.
     #[must_use]
     pub fn new(policy: NodePolicy) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl NodeLifecycle {
         self.missing.remove(key);
     }
 
-    /// Decides about a node that is ready: its machine is looked up only to check the provider.
+    /// Decides about a ready node, whose machine is looked up only to check the provider.
     fn decide_control(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
         if self.missing.is_empty() {
             self.controls.release();
@@ -161,7 +161,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// A node that is kept may be missing for ever, and says nothing about whether the provider can be believed.
+    /// Excludes a kept node from the count: it may be missing forever, and proves nothing about the provider.
     fn count_kept(&mut self, key: &ObjectKey, is_kept: bool, was_kept: bool) {
         if is_kept {
             self.missing.remove(key);
@@ -176,7 +176,7 @@ impl NodeLifecycle {
     fn breaker(&self) -> (usize, usize) {
         let total = self.nodes.len() + self.deleted.len();
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // a part of a number of nodes
+        // A fraction of a number of nodes.
         let part = (total as f64 * self.policy.breaker_fraction) as usize;
         (part.max(1), self.missing.len() + self.controls.absent() + self.deleted.len())
     }
@@ -188,7 +188,7 @@ impl NodeLifecycle {
         now: Timestamp,
         dirty: &mut Vec<ObjectKey>,
     ) -> Decision {
-        // Nodes that live report every few minutes, so that an open breaker is seen to close.
+        // Living nodes report every few minutes, so an open breaker is seen to close.
         while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
             self.deleted.pop_front();
         }
@@ -211,7 +211,7 @@ impl NodeLifecycle {
             self.missing.remove(key);
         }
         if now >= machine.next_lookup {
-            // If the answer is lost, it is looked up again after the period.
+            // If the answer is lost, the machine is looked up again after the period.
             machine.next_lookup = now.after(self.policy.period_milliseconds);
             return ask(node, "its condition Ready is not True");
         }
@@ -228,7 +228,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// Decides about a node whose machine was not found by the last lookup.
+    /// Decides about a node whose machine the last lookup did not find.
     fn decide_missing(
         &mut self,
         key: &ObjectKey,
@@ -237,7 +237,7 @@ impl NodeLifecycle {
         dirty: &mut Vec<ObjectKey>,
     ) -> Decision {
         if self.missing.contains(key) {
-            // From the first answer on, so that the provider has been checked when this node is due.
+            // Choose from the first answer on, so that the provider has been checked when this node is due.
             self.controls.choose(dirty);
         }
         let Some(machine) = self.machines.get(key) else { return Decision::Leave };
@@ -347,7 +347,7 @@ impl NodeLifecycle {
         self.reports.count(&measures::NODES_LOOKED_UP, vec![Arc::from(answer)]);
         let Some(machine) = machine else {
             if proof == Some(true) {
-                // What is missing may wait for this answer alone.
+                // Missing nodes may be waiting only for this answer.
                 dirty.extend(self.missing.iter().take(CONTROLLED).cloned());
             }
             return;
@@ -404,7 +404,7 @@ fn ask(node: &Node, fact: &str) -> Decision {
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }
 
-/// The list of taints with or without the one for shut-down machines.
+/// Returns the list of taints with or without the one for shut-down machines.
 fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> Decision {
     let meta = &node.meta;
     let mut taints: Vec<Taint> = node.taints.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Numbers instead of values that a plan compares over and over.
+//! Numbers in place of values that a plan compares repeatedly.
 
 use std::hash::Hash;
 
@@ -19,7 +19,7 @@ impl<'a, T: Hash + Ord + ?Sized> Numbers<'a, T> {
         Self { numbers: HashMap::default(), things: Vec::new() }
     }
 
-    /// The number of a value.
+    /// Returns the number of a value.
     pub(crate) fn of(&mut self, thing: &'a T) -> usize {
         *self.numbers.entry(thing).or_insert_with(|| {
             self.things.push(thing);
@@ -27,7 +27,7 @@ impl<'a, T: Hash + Ord + ?Sized> Numbers<'a, T> {
         })
     }
 
-    /// The rank of each value among all of them, by its number.
+    /// Returns the rank of each value among all, by its number.
     pub(crate) fn ranks(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.things.len()).collect();
         order.sort_unstable_by_key(|number| self.things[*number]);

@@ -1,6 +1,6 @@
-//! The facts that collectors of cluster objects keep of an object: a few fields, parsed from its JSON, in a file for each kind.
+//! The facts that collectors of cluster objects keep of an object: a few fields, parsed from its JSON, in one file for each kind.
 //!
-//! Each kind of facts deserializes from a whole object and keeps only the fields that decisions need.
+//! Each kind of facts deserializes from a whole object, and keeps only the fields that decisions need.
 
 mod attachment;
 mod attributes_class;

@@ -1,5 +1,4 @@
-//! The permissions of collectors, and which of them `--controllers` enables. The collectors are listed in
-//! [`crate::collectors`].
+//! Permissions of collectors, and the collectors that `--controllers` enables. The collectors are listed in [`crate::collectors`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +17,21 @@ pub struct NeededRule {
     pub verbs: Vec<&'static str>,
 }
 
-/// Permission for Events about deletions, in addition to the rules of the collectors.
+/// Permission to write Events about deletions, in addition to the rules of the collectors.
 pub const DELETION_EVENTS: Rule =
     Rule { group: "", resource: "events", names: &[], verbs: &["create", "patch"] };
 
-/// Permission to look for what nothing uses: whatever cannot be listed may use anything.
+/// Permission to search for unused objects: an object that cannot be listed may use any other.
 pub const LOOK_FOR_GARBAGE: Rule = Rule { group: "*", resource: "*", names: &[], verbs: &["list"] };
 
-/// The permissions that one account needs to run all these collectors, and to write Events about their deletions: each once, and
-/// none that a star already grants. The stars come first.
+/// Returns the permissions that one account needs to run all these collectors, and to write Events about their deletions: each
+/// once, and none that a `*` already grants. Rules with `*` come first.
 #[must_use]
 pub fn needed(controllers: &[Controller], deletion_events: bool) -> Vec<NeededRule> {
     needed_with(controllers, deletion_events.then_some(&DELETION_EVENTS))
 }
 
-/// The permissions that one account needs to run all these collectors, and these in addition.
+/// Returns the permissions that one account needs to run all these collectors, plus these additional ones.
 #[must_use]
 pub fn needed_with<'a>(
     controllers: &[Controller],
@@ -55,26 +54,26 @@ pub fn needed_with<'a>(
     std::iter::once(star).chain(others).filter(|rule| !rule.verbs.is_empty()).collect()
 }
 
-/// Why a `--controllers` list is invalid.
+/// Reason why a `--controllers` list is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControllersError {
-    /// There is no collector of that name.
+    /// There is no collector of this name.
     #[error("\"{0}\" is not in the list of known controllers: {known}", known = known_names())]
     Unknown(String),
 }
 
-/// All names, for the error message.
+/// Returns all names, for the error message.
 fn known_names() -> String {
     Controller::ALL.map(Controller::name).join(", ")
 }
 
-/// The collectors that `--controllers` enables: `name` on, `-name` off, `*` all others that are on by default; of
-/// several entries with one name the first counts, and what no entry matches is off.
+/// Returns the collectors that `--controllers` enables: `name` enables, `-name` disables, and `*` enables all others that are on by
+/// default. Of several entries with one name the first counts, and collectors that no entry matches are off.
 pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
     enabled_with(entries, &[])
 }
 
-/// The same, where the star enables these as well.
+/// Returns the enabled collectors, where `*` enables these as well.
 pub fn enabled_with<T: AsRef<str>>(
     entries: &[T],
     also: &[Controller],
@@ -87,7 +86,7 @@ pub fn enabled_with<T: AsRef<str>>(
         }
     }
     let on = |controller: &Controller| {
-        // A name takes precedence over the star, wherever it stands.
+        // A name takes precedence over `*`, wherever it is.
         let by_name = words().find_map(|word| match word.strip_prefix('-') {
             Some(name) => controller.is_named(name).then_some(false),
             None => controller.is_named(word).then_some(true),
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!(needed(&[], false), []);
     }
 
-    /// Stars are for collectors that handle every kind.
+    /// Only collectors that handle every kind may have rules with `*`.
     #[test]
     fn only_those_for_every_kind_may_touch_everything() {
         for controller in Controller::ALL {

@@ -1,5 +1,5 @@
-//! The cleaner of PodCertificateRequests (spec `cluster-collectors.md`, section 5): they are deleted a fixed time
-//! after their creation, whatever their state. Where the API server does not serve them, nothing is ever observed.
+//! Cleaner of PodCertificateRequests (spec `cluster-collectors.md`, section 5), which deletes them a fixed time after their
+//! creation, whatever their state. If the API server does not serve them, nothing is ever observed.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 /// Maximum age of a request, milliseconds.
 pub const LIFETIME_MILLISECONDS: i64 = 15 * 60_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "PodCertificateRequests",
     name: "podcertificaterequest-cleaner-controller",
@@ -28,7 +28,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("certificates.k8s.io", "podcertificaterequests", WATCH_DELETE)],
 };
 
-/// The decision about a request.
+/// Returns the decision about a request.
 #[must_use]
 pub fn verdict(request: &PodCertificate, now: Timestamp) -> Decision {
     let meta = &request.meta;

@@ -1,5 +1,5 @@
-//! The pod garbage collector (spec `cluster-collectors.md`, section 2): finished pods over a threshold, pods
-//! of nodes that are gone or out of service, and terminating pods that never had a node.
+//! Pod garbage collector (spec `cluster-collectors.md`, section 2): deletes finished pods over a threshold, pods of nodes that are
+//! gone or out of service, and terminating pods that never had a node.
 
 mod kept;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
 /// Validity of a live read that found no node, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "pods",
     name: "pod-garbage-collector-controller",
@@ -45,21 +45,21 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// Sweep that deletes a pod; the label `reason` of the metrics.
+/// Sweep that deletes a pod; also the label `reason` of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
-    /// Too many finished pods.
+    /// There are too many finished pods.
     Terminated,
-    /// Terminating on a node that is not ready and declared out of service.
+    /// Terminating on a node that is not ready and is declared out of service.
     OutOfService,
     /// Its node is gone.
     Orphaned,
-    /// Terminating, and never had a node.
+    /// Terminating and never had a node.
     Unscheduled,
 }
 
 impl Sweep {
-    /// The name in metrics and reasons.
+    /// Returns the name in metrics and reasons.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,15 +70,15 @@ impl Sweep {
         }
     }
 
-    /// All of them.
+    /// All sweeps.
     const ALL: [Self; 4] = [Self::Terminated, Self::OutOfService, Self::Orphaned, Self::Unscheduled];
 
-    /// The sweep whose verdict has this code.
+    /// Returns the sweep whose verdict has this code.
     fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|sweep| sweep.code() == code)
     }
 
-    /// The code of its verdict.
+    /// Returns the code of its verdict.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -99,8 +99,8 @@ impl Sweep {
     }
 }
 
-/// The next request to remove a pod (spec 2.6): first its phase and condition, then, in a later version, the pod.
-/// `None` if only a finalizer is left to wait for, or if the pod is to be kept.
+/// Returns the next request to remove a pod (spec 2.6): first its phase and condition and then, in a later version, the pod. `None`
+/// if only a finalizer remains, or if the pod is to be kept.
 fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
     if pod.keeps {
         return None;
@@ -134,18 +134,18 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
     Some((request, reason(sweep.code(), pod.resource_version, &[why])))
 }
 
-/// A node name that pods have and no node has.
+/// The name of a node that pods have but no node has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MissingNode {
     since: Timestamp,
-    /// When the last live read was sent; `None` if nodes were listed since, perhaps because a backup was restored: then it is about
-    /// another history.
+    /// Time at which the last live read was sent; `None` if nodes have been listed since, perhaps because a backup was restored, so
+    /// that the read is about another history.
     sent: Option<Timestamp>,
-    /// When one was sent that found no node.
+    /// Time at which a live read was sent that found no node.
     confirmed: Option<Timestamp>,
-    /// A live read is in flight; after a failure it is retried with backoff, and not sooner for another pod.
+    /// True while a live read is in flight; after a failure it is retried with backoff, and no sooner for another pod.
     asking: bool,
-    /// Pods that came to the node since the last live read was sent: it may have existed again by then, so the read says
+    /// Pods that came to the node since the last live read was sent. The node may have existed again by then, so the read says
     /// nothing about them.
     newer: BTreeSet<ObjectKey>,
 }
@@ -155,12 +155,12 @@ impl MissingNode {
         Self { since, sent: None, confirmed: None, asking: false, newer: BTreeSet::new() }
     }
 
-    /// Reports whether a live read that still counts has found no node.
+    /// Reports whether a still valid live read has found no node.
     fn is_confirmed(&self, now: Timestamp) -> bool {
         self.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS)
     }
 
-    /// Reports whether it has done so after this pod had come to the node.
+    /// Reports whether such a read was sent after this pod had come to the node.
     fn condemns(&self, pod: &ObjectKey, now: Timestamp) -> bool {
         self.is_confirmed(now) && !self.newer.contains(pod)
     }
@@ -182,7 +182,7 @@ pub struct PodCollector {
 }
 
 impl PodCollector {
-    /// With `--terminated-pod-gc-threshold`; 0 and less disable that sweep.
+    /// Creates the collector with `--terminated-pod-gc-threshold`; 0 and less disable that sweep.
     #[must_use]
     pub fn new(terminated_pod_threshold: i32) -> Self {
         Self {
@@ -211,14 +211,14 @@ impl PodCollector {
         if let Some(node) = &pod.node {
             self.update_quarantine(node, now, dirty);
         }
-        // At the end of a list everything is reconciled.
+        // At the end of a list, everything is reconciled.
         if !self.pods.listing() {
             dirty.extend(going);
             dirty.push(key);
         }
     }
 
-    /// Remembers a pod that may have come to its node after the node was read. One that is not known yet came when it was created,
+    /// Records a pod that may have come to its node after the node was read. A pod that was not known yet came when it was created,
     /// unless a list has found it.
     fn note_newer(&mut self, pod: &KeptPod, before: Option<&KeptPod>) {
         let Some(missing) = pod.node.as_ref().and_then(|node| self.missing.get_mut(node)) else { return };
@@ -242,7 +242,7 @@ impl PodCollector {
         self.granted.remove(key);
     }
 
-    /// A node without pods need not be verified.
+    /// Forgets a node without pods, which need not be verified.
     fn forget_unused(&mut self, node: &str) {
         if !self.pods.has_node(node) {
             self.missing.remove(node);
@@ -288,7 +288,7 @@ impl PodCollector {
             Some(_) => {}
             None => match self.missing.get(name) {
                 Some(missing) if missing.condemns(&pod.key(), now) => return Some(Sweep::Orphaned),
-                // No proof yet, or one that is outdated or older than the pod.
+                // There is no proof yet, or only one that is outdated or older than the pod.
                 Some(MissingNode { asking: false, .. }) => dirty.push(node_key),
                 _ => {}
             },
@@ -300,8 +300,8 @@ impl PodCollector {
         self.pods.is_over_threshold(pod).then_some(Sweep::Terminated)
     }
 
-    /// Counts one attempt per pod: the deletion, or the failed patch before it. It is not an error if the pod is gone or
-    /// replaced.
+    /// Counts one attempt per pod: the deletion, or the failed patch before it. A pod that is gone or has been replaced is not an
+    /// error.
     fn count(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Some(sweep) = self.removing.remove(key) else { return };
         let failed = matches!(outcome, Outcome::Failed { .. } | Outcome::Refused { .. } | Outcome::NotServed);
@@ -470,7 +470,7 @@ impl Collector for PodCollector {
                 (missing.confirmed, missing.asking) = (missing.sent, false);
                 dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
-            // It exists, and the watch will deliver it; if it does not, everything starts over.
+            // The node exists, and the watch will deliver it; if not, everything starts over.
             Outcome::Found(_) => *missing = MissingNode::since(now),
             _ => {}
         }

@@ -1,10 +1,9 @@
-//! Retention by policy: `RetentionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) that define which objects of
-//! a kind are deleted, and when.
+//! Retention by policy: `RetentionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) that define which objects of a kind are
+//! deleted, and when.
 //!
 //! [`Policy::compile`] validates a `spec`, [`Policy::look`] assesses an object, [`engine::PolicyEngine`] decides,
-//! [`roster::Roster`] holds all policies of a collector, and [`definition`] is the CustomResourceDefinition. An
-//! invalid policy, an object on which its condition cannot be evaluated, and an object that carries `kubegc.io/keep`
-//! delete nothing.
+//! [`roster::Roster`] holds all policies of a collector, and [`definition`] is the CustomResourceDefinition. Nothing is deleted by
+//! an invalid policy, nor an object on which the condition cannot be evaluated or which carries `kubegc.io/keep`.
 
 pub mod cron;
 pub mod definition;
@@ -52,12 +51,12 @@ pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kub
 /// Prefix of the fact that names the policy of a deletion.
 const NAMED: &str = "retention policy ";
 
-/// The fact that names the policy of a deletion.
+/// Returns the fact that names the policy of a deletion.
 fn fact(policy: &str) -> String {
     format!("{NAMED}{policy}")
 }
 
-/// The policy that a deletion is due by, as its reason names it.
+/// Returns the policy by which a deletion is due, as its reason names it.
 #[must_use]
 pub fn named_in(reason: &Reason) -> Option<&str> {
     let mut facts = reason.evidence.iter().rev().filter(|_| reason.code() == codes::DUE_BY_POLICY);
@@ -67,7 +66,7 @@ pub fn named_in(reason: &Reason) -> Option<&str> {
     })
 }
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "retention by policy",
     name: "retention-policy-controller",
@@ -94,7 +93,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
 /// One error in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, such as `spec.maxAge`.
+    /// Path of the field, such as `spec.maxAge`.
     pub field: String,
     /// The error, and the expected form.
     pub message: String,
@@ -109,13 +108,13 @@ impl fmt::Display for Problem {
 /// A compiled policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// `apiVersion` of the objects that it is about.
+    /// `apiVersion` of its objects.
     pub api_version: Arc<str>,
-    /// Their kind.
+    /// Kind of its objects.
     pub kind: Arc<str>,
-    /// True if anything is deleted at all.
+    /// True if anything is actually deleted.
     pub enforce: bool,
-    /// When it runs.
+    /// Schedule of its runs.
     pub schedule: Schedule,
     /// Maximum number of deletions per run.
     pub most_per_run: usize,
@@ -130,30 +129,30 @@ pub struct Policy {
     notice_milliseconds: Option<i64>,
 }
 
-/// When a selected object is due.
+/// Rules that make a selected object due.
 #[derive(Clone, Debug, PartialEq)]
 struct Rules {
     join: Join,
     newest: Option<Newest>,
     max_age_milliseconds: Option<i64>,
     ttl: Option<Ttl>,
-    /// Alone, if at all.
+    /// Rule about unused objects, which excludes all others.
     unused: Option<Unused>,
 }
 
 /// Combination of several rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
-    /// One of them is enough. They are written in `spec` itself.
+    /// One of them, written in `spec` itself, is enough.
     Top,
-    /// One of them is enough. They are written in `spec.any`.
+    /// One of them, written in `spec.any`, is enough.
     Any,
-    /// All of them must apply. They are written in `spec.all`.
+    /// All of them, written in `spec.all`, must apply.
     All,
 }
 
 impl Join {
-    /// The path of the rules in a policy.
+    /// Returns the path of the rules in a policy.
     const fn path(self) -> &'static str {
         match self {
             Self::Top => "spec",
@@ -171,7 +170,7 @@ impl Rules {
         self.max_age_milliseconds.is_some() || self.ttl.is_some() || self.unused.is_some()
     }
 
-    /// Reports whether an object is due that is surplus in its group, or too old.
+    /// Reports whether an object that is surplus in its group, or too old, is due.
     fn apply(&self, is_surplus: bool, is_expired: bool) -> bool {
         match self.join {
             Join::Top | Join::Any => is_surplus || is_expired,
@@ -235,7 +234,7 @@ impl Policy {
         if problems.found.is_empty() { Ok(policy) } else { Err(problems.found) }
     }
 
-    /// The stand-in for an invalid policy: it selects nothing.
+    /// Creates the stand-in for an invalid policy, which selects nothing.
     fn none() -> Self {
         Self {
             api_version: "".into(),
@@ -253,7 +252,7 @@ impl Policy {
         }
     }
 
-    /// Returns the time between the notice and the deletion, if there is a notice, milliseconds.
+    /// Returns the time between the notice and the deletion in milliseconds, if there are notices.
     fn notice(&self) -> Option<i64> {
         self.notice_milliseconds.filter(|_| self.enforce)
     }
@@ -270,7 +269,7 @@ impl Policy {
         self.condition.as_ref().is_some_and(|condition| condition.free_names().iter().any(|name| name == NOW))
     }
 
-    /// Reports whether whole objects have to be read; otherwise their metadata is enough.
+    /// Reports whether whole objects have to be read, because their metadata is not enough.
     #[must_use]
     pub fn needs_content(&self) -> bool {
         let beyond_metadata =
@@ -283,13 +282,13 @@ impl Policy {
 }
 
 impl Policy {
-    /// The Lease of the recorder that it needs, if it deletes what is unused.
+    /// Returns the Lease of the recorder that the policy needs, if it deletes unused objects.
     #[must_use]
     pub fn recorder(&self) -> Option<&Arc<str>> {
         self.rules.unused.as_ref().map(|unused| &unused.recorder)
     }
 
-    /// The command that restores an object that it has deleted.
+    /// Returns the command that restores an object that it has deleted.
     fn undo_command(&self, key: &ObjectKey) -> String {
         let namespace =
             if key.namespace.is_empty() { String::new() } else { format!(" -n {}", key.namespace) };
@@ -298,10 +297,10 @@ impl Policy {
     }
 }
 
-/// The errors of a policy found so far.
+/// Errors in a policy that have been found so far.
 pub(crate) struct Problems {
     pub(crate) found: Vec<Problem>,
-    /// The path of what is being read.
+    /// Path of the part that is being read.
     pub(crate) place: &'static str,
 }
 
@@ -314,7 +313,7 @@ impl Problems {
         self.found.push(Problem { field: path.to_owned(), message: message.into() });
     }
 
-    /// The value, or an error about it and a stand-in.
+    /// Returns the value, or a default after recording an error.
     pub(crate) fn take<T>(&mut self, field: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         match value {
             Ok(value) => Some(value),
@@ -521,7 +520,7 @@ impl WireSpec {
     }
 }
 
-/// The rules of a policy, from one of the three places where they may be written.
+/// Parses the rules of a policy, from one of the three places where they may be written.
 fn rules(
     top: WireRules,
     any: Option<WireRules>,
@@ -627,7 +626,7 @@ fn fields(wire: Vec<WireField>, problems: &mut Problems) -> Vec<(Vec<String>, Re
     fields
 }
 
-/// The steps of `.a.b['c.d/e']`.
+/// Splits `.a.b['c.d/e']` into its steps.
 fn field_path(path: &str) -> Option<Vec<String>> {
     let mut steps = Vec::new();
     let mut rest = path;
@@ -732,8 +731,8 @@ impl WireTtl {
     }
 }
 
-/// The name of the time in conditions.
+/// Name of the time in conditions.
 const NOW: &str = "now";
 
-/// The condition of Pods and Jobs that stands for their end, successful or not.
+/// Condition of Pods and Jobs that stands for their end, successful or not.
 const FINISHED: &str = "Finished";

@@ -1,4 +1,4 @@
-//! Disk pressure: eviction-style signals, and what is reclaimed for each (spec `node-gc.md`, section 8).
+//! Disk pressure: eviction signals, and the items reclaimed for each (spec `node-gc.md`, section 8).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use gc_types::{GoDuration, UnixNanoseconds, parse_quantity};
 
 use crate::images::space::{Filesystem, Goal};
 
-/// A filesystem that a signal is about.
+/// Role of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Volumes, logs, and everything else under the kubelet's root.
@@ -30,9 +30,9 @@ pub enum Measure {
 /// One disk signal, such as `imagefs.available`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Signal {
-    /// Of which filesystem.
+    /// Filesystem.
     pub role: Role,
-    /// Of what.
+    /// Quantity.
     pub measure: Measure,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Signals that have thresholds but do not concern disks.
+/// Signals with thresholds that do not concern disks.
 const OTHER_SIGNALS: [&str; 3] = ["memory.available", "allocatableMemory.available", "pid.available"];
 
 const ALL: [Signal; 6] = {
@@ -68,17 +68,17 @@ const ALL: [Signal; 6] = {
     ]
 };
 
-/// An amount of bytes or inodes.
+/// Amount of bytes or inodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     /// A number of bytes or inodes.
     Quantity(u64),
-    /// A share of the capacity, in percent.
+    /// Percentage of the capacity.
     Percent(f64),
 }
 
 impl Amount {
-    /// As a number, given the capacity; a share is truncated to a whole number.
+    /// Returns it as a number, given the capacity; a percentage is truncated to a whole number.
     #[must_use]
     #[allow(
         clippy::cast_possible_truncation,
@@ -94,23 +94,23 @@ impl Amount {
     }
 }
 
-/// A signal with its limit.
+/// A signal and its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The signal.
     pub signal: Signal,
-    /// It fires when less than this is left.
+    /// Amount below which it fires.
     pub limit: Amount,
-    /// Minimum time that the limit must be crossed.
+    /// Minimum time for which the limit must be crossed.
     pub grace: GoDuration,
     /// Amount beyond the limit that must be available before the pressure ends.
     pub minimum_reclaim: Amount,
 }
 
-/// The eviction settings of a configuration.
+/// Eviction settings of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionSettings {
-    /// `evictionHard`; `None` takes the defaults.
+    /// `evictionHard`; `None` means the defaults.
     pub hard: Option<BTreeMap<String, String>>,
     /// `evictionSoft`
     pub soft: BTreeMap<String, String>,
@@ -123,8 +123,8 @@ pub struct EvictionSettings {
 }
 
 impl EvictionSettings {
-    /// Fields with thresholds on writable layers, which cannot be set: they follow those of their filesystem (8.1).
-    /// They are validated, and otherwise ignored.
+    /// Returns the fields with thresholds on writable layers, which cannot be set: they follow those of their filesystem (8.1).
+    /// They are validated, but otherwise ignored.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let fields = [
@@ -148,7 +148,7 @@ const DEFAULT_HARD: [(&str, &str); 4] = [
     ("imagefs.inodesFree", "5%"),
 ];
 
-/// Reads the settings. Every problem is reported, each naming the field, the signal, the value and what was expected.
+/// Parses the settings. Every problem is reported with the field, the signal, the value and the expected form.
 pub fn parse(settings: &EvictionSettings) -> Result<Vec<Threshold>, Vec<String>> {
     let mut errors = Vec::new();
     let mut hard: BTreeMap<String, String> = settings.hard.clone().unwrap_or_default();
@@ -220,14 +220,14 @@ fn read_map(
     amounts
 }
 
-/// The number before a percent sign, if there is one: `Err` if it is not a number from 0 to 100.
+/// Parses the number before a percent sign, if there is one; `Err` if it is not a number from 0 to 100.
 fn percent(text: &str) -> Option<Result<f64, ()>> {
     let number = text.strip_suffix('%')?;
     let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     Some(number.parse().ok().filter(|value: &f64| plain && (0.0..=100.0).contains(value)).ok_or(()))
 }
 
-/// A limit; `0%` and `100%` disable the signal.
+/// Parses a limit; `0%` and `100%` disable the signal.
 fn read_limit(text: &str) -> Result<Option<Amount>, &'static str> {
     const EXPECTED: &str = "a positive quantity such as \"1Gi\", or a percentage from 0% to 100%";
     if text == "0%" || text == "100%" {
@@ -241,7 +241,7 @@ fn read_reclaim(text: &str) -> Result<Option<Amount>, &'static str> {
     read_amount(text, 0).map(Some).ok_or(EXPECTED)
 }
 
-/// A share above zero, or a quantity of at least `smallest`.
+/// Parses a percentage above zero, or a quantity of at least `smallest`.
 fn read_amount(text: &str, smallest: u64) -> Option<Amount> {
     match percent(text) {
         Some(share) => share.ok().filter(|share| *share > 0.0).map(Amount::Percent),
@@ -252,19 +252,19 @@ fn read_amount(text: &str, smallest: u64) -> Option<Amount> {
     }
 }
 
-/// The layout of a node's filesystems.
+/// Layout of a node's filesystems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Everything on one.
+    /// Everything is on one filesystem.
     Single,
-    /// Images and writable layers on one of their own.
+    /// Images and writable layers are on one of their own.
     DedicatedImages,
-    /// Images on one of their own, writable layers with the rest.
+    /// Images are on one of their own, and writable layers with the rest.
     Split,
 }
 
 impl Topology {
-    /// The layout by `(device, capacity)` of the node's filesystem, of that of images and of that of writable layers.
+    /// Determines the layout from `(device, capacity)` of the node's filesystem, of that of images and of that of writable layers.
     /// One device with different capacities is divided by quota, and counts as several (7.3).
     #[must_use]
     pub fn of(node: (u64, u64), images: (u64, u64), writable: (u64, u64)) -> Self {
@@ -278,16 +278,16 @@ impl Topology {
     }
 }
 
-/// Thing that can be reclaimed.
+/// Something that can be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
-    /// Dead containers, also those of pods that are finished and not deleted.
+    /// Dead containers, including those of finished pods that are not deleted.
     Containers,
     /// Unused images.
     Images,
 }
 
-/// Returns the reclaims that help against a signal, in order (section 8.2).
+/// Returns what to reclaim for a signal, in order (section 8.2).
 #[must_use]
 pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
     const BOTH: &[Reclaim] = &[Reclaim::Containers, Reclaim::Images];
@@ -299,20 +299,20 @@ pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
     }
 }
 
-/// The filesystems as measured.
+/// Filesystems as measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasuredFilesystems {
     /// Their layout.
     pub topology: Topology,
-    /// The node's.
+    /// Filesystem of the node.
     pub node: Filesystem,
-    /// That of the images.
+    /// Filesystem of the images.
     pub images: Filesystem,
 }
 
 impl MeasuredFilesystems {
-    /// The filesystem that a signal is about. Thresholds on writable layers follow those of their filesystem, so
-    /// users cannot set them separately (8.1).
+    /// Returns the filesystem of a signal. Thresholds on writable layers follow those of their filesystem, so users cannot set them
+    /// separately (8.1).
     fn of(&self, role: Role) -> &Filesystem {
         match (role, self.topology) {
             (Role::Node, _) | (_, Topology::Single) | (Role::Containers, Topology::Split) => &self.node,
@@ -321,26 +321,26 @@ impl MeasuredFilesystems {
     }
 }
 
-/// A signal that fires: what to reclaim, and the goal.
+/// A firing signal: what to reclaim, and the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pressure {
     /// The signal.
     pub signal: Signal,
     /// Reclaims to try, in order.
     pub reclaims: &'static [Reclaim],
-    /// The goal.
+    /// Goal.
     pub goal: Goal,
 }
 
-/// Records since when limits have been crossed.
+/// Times since which limits have been crossed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressureMemory {
-    /// By index in the list of thresholds.
+    /// Times by index in the list of thresholds.
     since: BTreeMap<usize, UnixNanoseconds>,
 }
 
-/// Returns the signals that fire now. A signal that fired stays on until the available amount exceeds the limit plus
-/// its minimum reclaim.
+/// Returns the signals that fire now. A signal that fired stays on until the available amount exceeds the limit plus its minimum
+/// reclaim.
 pub fn observe(
     thresholds: &[Threshold],
     measured: &MeasuredFilesystems,
@@ -356,7 +356,7 @@ pub fn observe(
             Measure::InodesFree => (filesystem.inodes, filesystem.inodes_free),
         };
         if capacity == 0 {
-            // Not measured, or a filesystem without inodes: proves nothing.
+            // The filesystem was not measured, or has no inodes, which proves nothing.
             memory.since.remove(&place);
             continue;
         }
@@ -460,7 +460,7 @@ mod tests {
         assert!(limits.contains(&(IMAGES_AVAILABLE, Amount::Percent(1.0))), "the user's value wins");
     }
 
-    /// T124 to T126: what is reclaimed for which signal.
+    /// T124 to T126: the topology decides which items each signal reclaims.
     #[test]
     fn what_helps_depends_on_the_topology() {
         use Reclaim::{Containers, Images};
@@ -476,7 +476,7 @@ mod tests {
         }
     }
 
-    /// T131: what is one filesystem and what are several.
+    /// T131: which filesystems count as one, and which as several.
     #[test]
     fn a_topology_is_known_by_device_and_capacity() {
         for (case, node, images, writable, expected) in [

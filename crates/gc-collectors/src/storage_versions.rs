@@ -1,6 +1,5 @@
-//! The collector of StorageVersions (spec `cluster-collectors.md`, section 14): entries of API servers that are gone
-//! are removed, and a StorageVersion without entries is deleted. Where the API server does not serve them, nothing is
-//! ever observed.
+//! Collector of StorageVersions (spec `cluster-collectors.md`, section 14): removes the entries of API servers that are gone, and
+//! deletes a StorageVersion without entries. If the API server does not serve them, nothing is ever observed.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +16,7 @@ use crate::leases::{IDENTITY_NAMESPACE, Lease};
 use crate::objects::{Cache, Facts, Kind, text_field, time_text};
 pub use crate::objects::{Entry, StorageVersion};
 
-/// The condition that says whether all servers use the same encoding.
+/// Condition that shows whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
 
 /// Validity of a live read of a lease, milliseconds.
@@ -26,7 +25,7 @@ const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// Maximum wait for the watch to deliver a lease that a live read has found, milliseconds.
 const RECHECK_MILLISECONDS: i64 = 1_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "storage versions",
     name: "storageversion-garbage-collector-controller",
@@ -44,7 +43,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// The status with the remaining entries.
+/// Returns the status with the remaining entries.
 fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
     let first = left.first().map(|entry| &entry.encoding);
     let common = first.filter(|encoding| left.iter().all(|entry| entry.encoding == **encoding));
@@ -76,7 +75,7 @@ fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
     })
 }
 
-/// The decision when the servers of these entries are gone.
+/// Returns the decision for the case that the servers of these entries are gone.
 #[must_use]
 pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> Decision {
     let left: Vec<&Entry> = version.entries.iter().filter(|entry| !gone.contains(&entry.server)).collect();
@@ -95,11 +94,11 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> D
     Decision::Act(request, why)
 }
 
-/// The state of an API server's lease.
+/// State of an API server's lease.
 enum Server {
     Lives,
     Gone,
-    /// It must be read.
+    /// Must be read.
     Unknown,
     /// The watch has not yet delivered what was read.
     Behind,
@@ -110,10 +109,10 @@ enum Server {
 pub struct StorageVersionCollector {
     versions: Cache<StorageVersion>,
     leases: Cache<Lease>,
-    /// The results of live reads of leases, and when they were sent: the version, if the lease exists.
+    /// Results of live reads of leases, and when they were sent: the version, if the lease exists.
     looked_up: BTreeMap<Arc<str>, (Option<ResourceVersion>, Timestamp)>,
-    /// The lease that is being read on behalf of a StorageVersion, and since when, unless leases were listed since: then the answer is
-    /// about another history.
+    /// Lease that is being read on behalf of a StorageVersion, and since when. If leases have been listed since then, the answer is
+    /// about another history and is ignored.
     reading: BTreeMap<ObjectKey, (Arc<str>, Timestamp)>,
 }
 
@@ -141,7 +140,7 @@ impl StorageVersionCollector {
         let read = self.looked_up.get(server);
         match read.filter(|(_, at)| now.since(*at) <= CONFIRMATION_MILLISECONDS) {
             Some((None, _)) => Server::Gone,
-            // It exists, and is not an API server's.
+            // It exists, but does not belong to an API server.
             Some((Some(found), _)) if lease.is_some_and(|lease| lease.meta.resource_version == *found) => {
                 Server::Gone
             }
@@ -150,7 +149,7 @@ impl StorageVersionCollector {
         }
     }
 
-    /// The StorageVersions with an entry of a server.
+    /// Adds the StorageVersions with an entry of a server.
     fn naming(&self, server: &str, dirty: &mut Vec<ObjectKey>) {
         let named = |key: &&ObjectKey| {
             self.versions
@@ -163,7 +162,7 @@ impl StorageVersionCollector {
     fn put_lease(&mut self, lease: Lease, dirty: &mut Vec<ObjectKey>) {
         let identity = lease.identity;
         let (key, before) = self.leases.put(lease);
-        // Most leases of the namespace are no identity leases, and are renewed all the time.
+        // Most leases of the namespace are not identity leases, and are renewed all the time.
         if before.is_none_or(|before| before.identity != identity) {
             self.naming(&key.name, dirty);
         }

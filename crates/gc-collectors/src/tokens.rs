@@ -1,5 +1,5 @@
-//! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a Secret that
-//! has been unused for long is labelled invalid, and deleted when it has been invalid for as long again.
+//! Cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a Secret that has long been
+//! unused is labelled invalid, and deleted after it has been invalid for as long again.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ pub use crate::objects::{Day, DayLabel, SecretUser, ServiceAccount, TokenSecret,
 /// `--legacy-service-account-token-clean-up-period`: 365 days, in milliseconds.
 pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
 
-/// The label that makes the API server refuse a token: the day since which it does.
+/// Label that makes the API server refuse a token, with the day since which it does.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
 /// Delay before a Secret that pods use is checked again, milliseconds.
 const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
@@ -30,7 +30,7 @@ const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
 /// Validity of a live list of a namespace's pods, milliseconds.
 const LIST_MILLISECONDS: i64 = 20_000;
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "legacy tokens",
     name: "legacy-serviceaccount-token-cleaner-controller",
@@ -59,9 +59,9 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
 /// Next action on a token that no pod uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing.
+    /// Keep it.
     Keep,
-    /// Nothing before that time.
+    /// Keep it until this time.
     Later(Timestamp),
     /// Label it as invalid since today.
     Invalidate,
@@ -69,9 +69,8 @@ pub enum Stage {
     Delete,
 }
 
-/// The stage of a token. `account` is the ServiceAccount that the Secret names, if it exists; `tracked` the day since
-/// which uses are tracked, if it is known. Days are compared as upstream does: the day `period_milliseconds` ago is
-/// not yet long ago.
+/// Returns the stage of a token. `account` is the ServiceAccount that the Secret names, if it exists; `tracked` is the day since
+/// which uses are tracked, if known. Days are compared as upstream does: the day `period_milliseconds` ago is not yet long ago.
 #[must_use]
 pub fn stage(
     secret: &TokenSecret,
@@ -102,17 +101,17 @@ pub fn stage(
     })
 }
 
-/// The Secrets that the pods of a namespace use. No watch delivers pods to this collector, so two lists must lack a user: one
-/// alone may have left it out.
+/// Secrets that the pods of a namespace use. No watch delivers pods to this collector, so two lists must agree that nothing uses a
+/// Secret: a single one may have missed a pod.
 #[derive(Debug)]
 struct Listing {
-    /// Of all its lists.
+    /// Secrets found by all its lists.
     used: BTreeSet<Arc<str>>,
-    /// When the last list was complete; `None` while one is in progress.
+    /// Time at which the last list was completed; `None` while one is in progress.
     ended: Option<Timestamp>,
     /// True for the second list.
     is_second: bool,
-    /// The tokens that wait for it.
+    /// Tokens that wait for it.
     waiting: BTreeSet<ObjectKey>,
 }
 
@@ -128,8 +127,8 @@ pub struct TokenCollector {
 }
 
 impl TokenCollector {
-    /// Creates the collector; the period is the time unused before a token is invalidated, and the time invalid
-    /// before it is deleted, milliseconds. Values below 1 count as 1 ms; the command line refuses them.
+    /// Creates the collector. The period in milliseconds is both the time without use before a token is invalidated, and the time
+    /// until an invalid one is deleted. Values below 1 count as 1 ms; the command line refuses them.
     #[must_use]
     pub fn new(period_milliseconds: i64) -> Self {
         Self {
@@ -159,7 +158,7 @@ impl TokenCollector {
         self.accounts.put(account);
     }
 
-    /// Acts, once two live lists have shown that no pod of the namespace uses the Secret.
+    /// Acts once two live lists have shown that no pod of the namespace uses the Secret.
     fn unless_used(
         &mut self,
         key: &ObjectKey,
@@ -190,7 +189,7 @@ impl TokenCollector {
         }
     }
 
-    /// Reports what has become of a token on its ServiceAccount.
+    /// Reports an Event about a token on its ServiceAccount.
     fn report(&mut self, key: &ObjectKey, severity: Severity, event: &'static str, what: &str) {
         let Some(secret) = self.secrets.get(key) else { return };
         let version = secret.meta.resource_version;
@@ -223,7 +222,7 @@ impl Collector for TokenCollector {
         match observation {
             Observation::ListStarted(Kind::TokenSecret) => self.secrets.list_started(),
             Observation::ListStarted(Kind::ServiceAccount) => self.accounts.list_started(),
-            // Until it is listed, nothing is decided; if the list does not contain it, uses are not tracked.
+            // Nothing is decided before it is listed; if the list does not contain it, uses are not tracked.
             Observation::ListStarted(Kind::TokenTracking) => self.track(None, dirty),
             Observation::Observed(Facts::TokenSecret(secret)) => dirty.push(self.secrets.put(secret).0),
             Observation::Observed(Facts::ServiceAccount(account)) => self.put_account(account, dirty),
@@ -296,7 +295,7 @@ impl Collector for TokenCollector {
                 let listing = Listing { used, ended: None, is_second, waiting };
                 self.listings.insert(Arc::clone(&key.namespace), listing);
             }
-            // Reported before: afterwards the token's ServiceAccount is no longer known.
+            // Report now, because the token's ServiceAccount is no longer known afterwards.
             Request::Delete { .. } => self.report(
                 key,
                 Severity::Normal,

@@ -1,5 +1,5 @@
-//! Volumes, claims and the classes that they name: which of them are protected while they are in use ([`protect`]), and what
-//! becomes of the storage of released volumes ([`reclaim`]).
+//! Volumes, claims and the classes that they name: their protection while in use ([`protect`]), and the storage of released volumes
+//! ([`reclaim`]).
 
 pub mod protect;
 pub mod reclaim;

@@ -1,4 +1,4 @@
-//! X-T07: whatever a collector has observed, it decides nothing before all that it watches has been listed.
+//! X-T07: whatever a collector has observed, it decides nothing before everything that it watches has been listed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
-/// An object of each kind with which some collector has something to do.
+/// Returns an object of each kind with which some collector has something to do.
 fn overdue(kind: Kind) -> Value {
     let metadata = json!({"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "5",
         "creationTimestamp": LONG_AGO});
@@ -91,8 +91,8 @@ fn all() -> Vec<(Controller, Box<dyn AnyCollector>)> {
     ]
 }
 
-/// The table says what each collector watches. (Those that are about every kind have no narrow facts, but for the finished
-/// ones among what expires.)
+/// The table declares what each collector watches. (Collectors of every kind have no narrow facts, except for finished objects that
+/// expire.)
 #[test]
 fn the_table_says_what_each_watches() {
     let covered: BTreeSet<Controller> = all().iter().map(|(controller, _)| *controller).collect();
@@ -124,7 +124,7 @@ fn nothing_is_decided_before_the_lists_are_complete() {
             assert_eq!((collector.poll_effect(), collector.next_wakeup()), (None, None), "{name}");
             collector.observe(Observation::Synced(*kind));
         }
-        // And then there is something to do: what was held back was the lists' fault.
+        // After that there is something to do, so the lists were the reason for doing nothing.
         assert!(collector.standing().synced && collector.poll_effect().is_some(), "{name}");
     }
 }

@@ -1,5 +1,5 @@
 //! The console: a page in the browser ([`page`]) and a view on the terminal ([`top`]) of what is stuck, deleted and due. Both show
-//! one model, and the terminal asks the API of the page.
+//! one model, and the terminal uses the API of the page.
 //!
 //! Start with [`page::Page::answer`] and [`top::show`].
 

@@ -1,5 +1,5 @@
-//! The page and its API: `/ui` and `/kubegc/v1/…`. Questions are answered, and orders carried out, with the rights of the
-//! user who asks, by the same code as `stuck`, `why`, `plan` and `delete` on the command line.
+//! The page and its API: `/ui` and `/kubegc/v1/…`. Questions are answered, and orders carried out, with the permissions of the
+//! requesting user, by the same code as `stuck`, `why`, `plan` and `delete` on the command line.
 
 mod assets;
 mod console;
@@ -65,25 +65,25 @@ use views::Views;
 
 /// Common prefix of the API's paths.
 const API: &str = "/kubegc/v1/";
-/// Where the page is.
+/// Path of the page.
 pub(crate) const PAGE: &str = "/ui";
-/// Questions that are answered at once; more wait.
+/// Maximum number of questions that are answered concurrently; more wait.
 const ANSWERED_AT_ONCE: usize = 16;
-/// Of them, questions of one user.
+/// Maximum number of these from one user.
 const ANSWERED_AT_ONCE_OF_USER: usize = 4;
 /// Maximum wait of a question for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
-/// Answers to live questions that are kept for other pages of the same user.
+/// Maximum number of answers to live questions that are kept for other pages of the same user.
 const KEPT_ANSWERS: usize = 64;
-/// Validity of an overview: all open pages of a user request it again and again.
+/// Validity of an overview, which all open pages of a user request repeatedly.
 const OVERVIEW_VALID: Duration = Duration::from_secs(1);
 /// Maximum duration of an answer about one object.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// Readers of the feed.
+/// Maximum number of readers of the feed.
 const MAXIMUM_READERS: usize = 256;
-/// Of them, readers of one user.
+/// Maximum number of these for one user.
 const MAXIMUM_READERS_OF_USER: usize = 64;
-/// Where links to the page are made.
+/// Path at which links to the page are created.
 const LINK: &str = "link";
 /// Paths open to every user; answers have the rights of the user.
 const SERVED: [&str; 15] = [
@@ -117,33 +117,33 @@ struct PageState {
     feed: Feed,
     streams: Streams,
     views: Views,
-    /// By user, question, and the note of a pause.
+    /// Answers by user, question, and the note of a pause.
     answers: TtlCache<(UserKey, LiveQuestion, Option<String>), Arc<SharedBody>>,
     clock: CollectorClock,
-    /// Orders of the Lease.
+    /// Orders on the Lease.
     orders: Control,
     turns: UserLimits,
     readers: UserLimits,
-    /// Plans that were shown, for maps.
+    /// Plans that were shown, for use in maps.
     plans: Plans,
-    /// Deletions that were ordered, for those who follow them.
+    /// Deletions that were ordered, for users who follow them.
     deletions: Plans,
     /// The journal of the collectors, which has the orders of users, too; `None` if there is none.
     journal: Option<Arc<Journal>>,
     home: Home,
 }
 
-/// Questions that open pages ask again and again.
+/// Questions that open pages ask repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LiveQuestion {
-    /// Of a namespace; an empty one for everything.
+    /// The overview of a namespace, or of everything if it is empty.
     Overview { namespace: String },
     /// The ownership graph.
     Map(MapQuestion),
 }
 
 impl LiveQuestion {
-    /// The question of a path, if it is a live one.
+    /// Returns the question of a path, if it is a live one.
     fn of(path: &str, request: &ExtensionRequest) -> Result<Option<Self>, Refusal> {
         let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
         match path {
@@ -164,7 +164,7 @@ struct PauseOrder {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ResumeOrder {
-    /// Only what the circuit breaker has stopped of this resource; if it is empty, what was paused.
+    /// Resource to resume after the circuit breaker stopped it; empty to end a pause.
     #[serde(default)]
     resource: String,
 }
@@ -176,7 +176,7 @@ impl Page {
         Self::of(clock, Control::beside_server(), journal, Home::Embedded(OnceLock::new()))
     }
 
-    /// Of collectors beside a server elsewhere, which obey these orders.
+    /// Creates the page of collectors beside a server elsewhere, which obey these orders.
     pub fn attached(orders: Control, collectors: AttachedCollectors) -> Self {
         let journal = Some(Arc::clone(&collectors.journal));
         Self::of(CollectorClock::default(), orders, journal, Home::Attached(collectors))
@@ -201,15 +201,15 @@ impl Page {
         }))
     }
 
-    /// The server has begun: the way to ask it as others.
+    /// Sets access to the server once it has begun.
     pub fn serve(&self, server: &InProcess) {
         if let Home::Embedded(known) = &self.0.home {
-            // It begins once.
+            // The server begins once.
             let _ = known.set(server.downgrade());
         }
     }
 
-    /// Those who write down what a collector does, and the page's feed among them.
+    /// Returns the audit sinks of a collector, including the page's feed.
     pub fn sinks(&self, others: Arc<MakeSinks>) -> Arc<MakeSinks> {
         let feed = self.0.feed.clone();
         Arc::new(move |controller, table| {
@@ -219,23 +219,23 @@ impl Page {
         })
     }
 
-    /// Writes down for the feed what one collector does.
+    /// Returns the feed's observer for one collector.
     #[must_use]
     pub fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         self.0.feed.observer(controller, table)
     }
 
-    /// These collectors run here, or will as soon as they lead.
+    /// Announces collectors that run here, or will as soon as they lead.
     pub fn expect(&self, controllers: &[Controller]) {
         self.0.feed.expect(controllers);
     }
 
-    /// Where the sessions of browsers are.
+    /// Returns the sessions of browsers.
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }
 
-    /// A link that opens the page once, as this user. Known once the server has begun.
+    /// Returns a single-use link that opens the page as this user; `None` before the server has begun.
     #[must_use]
     pub fn link(&self, user: UserInfo) -> Option<String> {
         Some(self.link_at(&self.server().ok()?.url(), user, SessionSource::Process))
@@ -246,8 +246,8 @@ impl Page {
         format!("{address}{PAGE}/login?token={token}")
     }
 
-    /// A link for the user who asks, at the address that the user asks at. It is made from credentials and never from a
-    /// session, which would otherwise renew itself for ever.
+    /// Returns a link for the requesting user, at the address of the request. It requires credentials and not a session, which
+    /// could otherwise renew itself forever.
     fn link_for(&self, request: &ExtensionRequest, visitor: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let from_session = || {
             let message = "a session makes no link: ask with a token or a client certificate";
@@ -284,8 +284,7 @@ impl Page {
         }
     }
 
-    /// Reports whether the cookie of a session is enough to ask for a path: the page and what it needs, but no link
-    /// to another session.
+    /// Reports whether a session's cookie is enough for a path: the page and its dependencies, but no link to another session.
     pub(crate) fn accepts_session(path: &str) -> bool {
         Self::audience(path).is_some() && path.strip_prefix(API) != Some(LINK)
     }
@@ -296,7 +295,7 @@ impl Page {
         self.answer_as(request, visitor).await
     }
 
-    /// Answers a request of this visitor; without one, only the page itself.
+    /// Answers a request of this user; without one, only the page itself.
     async fn answer_as(
         self,
         request: ExtensionRequest,
@@ -321,7 +320,7 @@ impl Page {
         if request.path == "/ui/login" {
             let token = parameter(request, "token").unwrap_or_default();
             let session = self.0.sessions.open(token, jiff::Timestamp::now().as_second());
-            // A link that is opened again leads to the page, where a session is known.
+            // A link that is opened again leads to the page if a session exists.
             return Some(match session {
                 Some(session) => guard::signed_in(&session, &request.headers),
                 None if is_known(&request.user) => guard::redirect(PAGE),
@@ -367,7 +366,7 @@ impl Page {
         }
     }
 
-    /// A place among those whose questions are answered at once.
+    /// Waits for a slot to answer a question.
     async fn turn(&self, user: &UserInfo) -> Result<user_limits::Place, Refusal> {
         match tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&user.name)).await {
             Ok(Some(turn)) => Ok(turn),
@@ -375,7 +374,8 @@ impl Page {
         }
     }
 
-    /// Does the work of a question in a turn of its user, which ends with the work: that continues for a while when the client has gone.
+    /// Works on a question in a slot of its user, which is freed when the work ends: that continues for a while after the client
+    /// has gone.
     async fn in_turn<T, F>(
         &self,
         user: &UserInfo,
@@ -459,7 +459,7 @@ impl Page {
         }
     }
 
-    /// Reads for a user, from the graph what the user may list.
+    /// Creates a gatherer for a user, which takes from the graph what the user may list.
     async fn gatherer(&self, user: &Requester) -> anyhow::Result<Gatherer> {
         let resident = self.resident();
         let rights = match &resident {
@@ -469,7 +469,7 @@ impl Page {
         answering::gatherer(user.client(), resident, &rights).await
     }
 
-    /// The questions of the command line.
+    /// Answers the questions of the command line.
     async fn ask(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let inquiry: QueryRequest = read_order(request)?;
         let answered = answering::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
@@ -477,7 +477,7 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &document))
     }
 
-    /// The first screen, and how long it is valid.
+    /// Returns the first screen, and how long it is valid.
     async fn overview(
         &self,
         namespace: &str,
@@ -487,7 +487,7 @@ impl Page {
         let views::SharedView { view, rights, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;
-        // Nodes are in no namespace.
+        // Nodes are cluster-scoped.
         let sees_nodes = namespace.is_empty() && sight.may_see(&feed::ChangeSubject::of_nodes());
         let mut in_sight = |about: &feed::ChangeSubject| {
             (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
@@ -523,7 +523,7 @@ impl Page {
         }
     }
 
-    /// An event whenever the collectors are paused or resumed, or begin or cease to act.
+    /// Returns an event whenever the collectors are paused or resumed, or begin or cease to act.
     fn modes(&self) -> BoxStream<'static, Bytes> {
         let orders = stream::changes(self.0.orders.orders());
         let changes = match &self.0.home {
@@ -557,7 +557,7 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
     }
 
-    /// The fleet of nodes, as their agents report it.
+    /// Returns the fleet of nodes, as reported by their agents.
     async fn nodes(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let views::SharedView { view, .. } = self.view(request, user).await?;
         let mut fleet = view.nodes.fleet(parameter(request, "q").unwrap_or_default());
@@ -602,7 +602,7 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &json!({"state": "Acting"})))
     }
 
-    /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
+    /// Writes orders to the Lease, like `kubegc pause`, and obeys them immediately.
     async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
         let (client, lease) = match &self.0.home {
             Home::Embedded(_) => (Requester::Embedded(self.server()?).client(), LeaseFlags::default_name()),
@@ -618,7 +618,7 @@ impl Page {
         self.0.clock.hold(self.0.orders.orders().borrow().paused.is_some());
     }
 
-    /// Obeys what `kubegc pause` and `kubegc resume` write to the Lease, until it is dropped.
+    /// Obeys the orders that `kubegc pause` and `kubegc resume` write to the Lease, until dropped.
     pub fn follow_orders(&self) -> impl Future<Output = ()> + Send + use<> {
         let page = self.clone();
         async move {
@@ -672,7 +672,7 @@ fn not_allowed() -> Refusal {
     Refusal::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 }
 
-/// Reports whether somebody has shown credentials.
+/// Reports whether a user has presented credentials.
 fn is_known(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == "system:authenticated")
 }
@@ -702,7 +702,7 @@ fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Res
         .map_err(|error| Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}")))
 }
 
-/// Answers on a thread of its own.
+/// Computes an answer on a separate thread.
 async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, Refusal>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! The view on a terminal: what is stuck, deleted and due, live on a terminal.
+//! The live view on a terminal of what is stuck, deleted and due.
 
 mod app;
 mod draw;
@@ -29,17 +29,17 @@ use app::{App, News, Order};
 use model::WantedFeed;
 use source::{Source, off_thread};
 
-/// News that wait to be drawn; those who bring more wait.
+/// Maximum number of queued messages; their senders wait for room.
 const QUEUED_NEWS: usize = 64;
-/// Keys that wait to be handled.
+/// Maximum number of queued keys.
 const QUEUED_KEYS: usize = 64;
-/// Shortest time between two pictures: news that come faster are drawn together.
+/// Minimum time between two frames: messages that come faster are drawn together.
 const PICTURE_PERIOD: Duration = Duration::from_millis(33);
 
-/// The terminal, which is as it was before when this is dropped.
+/// The terminal, which is restored when this is dropped.
 type Screen = Terminal<TermionBackend<AlternateScreen<RawTerminal<Stdout>>>>;
 
-/// Shows a cluster, or one namespace of it (an empty one: all), until the user leaves. The terminal is as it was before afterwards.
+/// Shows a cluster, or one namespace of it (all, if empty), until the user leaves, and then restores the terminal.
 pub async fn show(client: ApiClient, asks: Asks, namespace: &str, patience: Duration) -> anyhow::Result<()> {
     let (send, news) = mpsc::channel(QUEUED_NEWS);
     let address = match &asks {
@@ -63,7 +63,7 @@ fn screen() -> anyhow::Result<Screen> {
     Ok(screen)
 }
 
-/// Draws and obeys until the user leaves.
+/// Draws and handles keys until the user leaves.
 async fn run(
     mut app: App,
     mut screen: Screen,
@@ -73,7 +73,7 @@ async fn run(
 ) -> anyhow::Result<()> {
     let (mut keys, mut sizes) = (keys(), signal(SignalKind::window_change())?);
     loop {
-        // A picture has the size that the terminal has by now.
+        // A frame has the current size of the terminal.
         screen.draw(|frame| draw::draw(&app, frame))?;
         tokio::time::sleep(PICTURE_PERIOD).await;
         let mut orders = Vec::new();
@@ -85,7 +85,7 @@ async fn run(
             Some(one) = news.recv() => orders.extend(app.learn(one)),
             _ = sizes.recv() => {}
         }
-        // Changes that arrived meanwhile are in the same picture.
+        // Changes that have arrived in the meantime are in the same frame.
         while let Ok(key) = keys.try_recv() {
             orders.extend(app.key(key?));
         }
@@ -106,7 +106,7 @@ async fn run(
     }
 }
 
-/// The keys that are pressed, read on a thread of its own, since reading them blocks. It ends with the process.
+/// Returns the keys that are pressed. They are read on a separate thread, which ends with the process, because reading them blocks.
 fn keys() -> mpsc::Receiver<std::io::Result<Key>> {
     let (send, receive) = mpsc::channel(QUEUED_KEYS);
     std::thread::spawn(move || {

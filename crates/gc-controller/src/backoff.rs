@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Doubles from `first` to `longest`; each delay is spread over the upper half of its length, so that many
-/// resources that fail together do not return together.
+/// Delays that double from `first` to `longest`. Each is spread over the upper half of its length, so that many resources that fail
+/// together do not return together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -12,18 +12,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Nothing has failed yet.
+    /// Creates a backoff before any failure.
     #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, failures: 0 }
     }
 
-    /// It has succeeded: the next delay is the first again.
+    /// Resets to the first delay after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// It has failed: returns how long to wait. `fraction` is random, in [0, 1).
+    /// Returns the delay after a failure. `fraction` is random, in [0, 1).
     pub fn next_delay(&mut self, fraction: f64) -> Duration {
         let delay = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         self.failures = self.failures.saturating_add(1);

@@ -1,8 +1,8 @@
-//! Barriers: proof that everything that a resource holds has been observed.
+//! Barriers: proof that all objects of a resource have been observed.
 //!
-//! A watch that has delivered the version asked for is proof and costs nothing; versions count only outside
-//! of a list, and only where the engine says that they can be compared. Where the watch lags, it is given a
-//! moment ([`BARRIER_PATIENCE`]); then the resource is listed and the engine gets what was found:
+//! A watch that has delivered the requested version is proof and costs nothing; versions count only outside of a list, and only if
+//! the engine says that they can be compared. A watch that lags is given a moment ([`BARRIER_PATIENCE`]); then the resource is
+//! listed and the engine gets the objects that were found:
 //!
 //! * from the server's cache, no older than the version asked for, where versions can be compared. Where the cache does
 //!   not come that far (etcd before 3.4.31 does not report progress in other resources to it), or says nothing for
@@ -10,8 +10,8 @@
 //!   others wait for that;
 //! * from the store otherwise.
 //!
-//! Barriers for the same place share a list that begins after the last of them was asked for. In any second no more
-//! lists begin than resources are watched, whatever the number of owners that wait.
+//! Barriers for the same place share a list that begins after the last of them was requested. In any second no more lists begin
+//! than resources are watched, whatever the number of owners that wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,17 +24,16 @@ use crate::concurrency::Signal;
 
 /// Maximum wait for a watch to deliver the version before a list is made instead.
 pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
-/// Maximum number of places listed for barriers at a time; each by one list, or by two where the store overtakes the
-/// cache.
+/// Maximum number of places listed for barriers at a time; each takes one list, or two if the store overtakes the cache.
 pub const BARRIER_LISTS: usize = 16;
 /// Minimum number of lists per second that are allowed, however few resources are watched.
 pub const BARRIER_LISTS_FLOOR: usize = 8;
-/// The time over which lists that begin are counted.
+/// Period over which starting lists are counted.
 pub const BARRIER_WINDOW: Duration = Duration::from_secs(1);
-/// Maximum wait for the server's cache before the store is asked as well. A cache that cannot come far enough
-/// says so after three seconds only.
+/// Maximum wait for the server's cache before the store is queried as well. A cache that is too old reports that only after three
+/// seconds.
 pub const CACHE_PATIENCE: Duration = Duration::from_millis(300);
-/// Time for which a server's cache is not asked after it was too far behind.
+/// Time for which a server's cache is not used after it was too old.
 pub const CACHE_DISTRUST: Duration = Duration::from_mins(10);
 
 /// A resource, or one namespace of it.
@@ -46,35 +45,32 @@ pub struct ListScope {
     pub namespace: Option<Arc<str>>,
 }
 
-/// A list to be made now. The engine gets each object that it finds as `Event::Found`, before its end is
-/// reported.
+/// A list to make now. The engine gets each object that it contains as `Event::Found`, before its end is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Its number, by which its end is reported.
+    /// Number by which its end is reported.
     pub number: u64,
     /// Resource and namespace of the list.
     pub place: ListScope,
-    /// Any state is new enough that is no older than this version, so that the server's cache may answer; the present
-    /// state of the store otherwise.
+    /// Version from which any state is new enough, so the server's cache may answer; `None` for the current state of the store.
     pub not_older_than: Option<ResourceVersion>,
 }
 
 /// Result of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListEnd {
-    /// Everything was found and handed on.
+    /// Everything was listed and passed on.
     Complete,
-    /// The cache is not as new as it has to be.
+    /// The cache is older than required.
     CacheBehind,
     /// The resource is not served.
     NotServed,
-    /// Anything else.
+    /// Any other failure, with a message.
     Failed(String),
 }
 
-/// Interprets an answer other than a list, and its evidence about the server. Servers answer 504 where their cache
-/// does not come as far as it was asked to (`Too large resource version`), and 400 or 422 where they cannot read how
-/// it was asked.
+/// Interprets a response other than a list, and its evidence about the server. Servers answer 504 if their cache does not reach the
+/// requested version (`Too large resource version`), and 400 or 422 if they do not understand the request.
 #[must_use]
 pub fn list_refused(
     code: u16,
@@ -83,7 +79,7 @@ pub fn list_refused(
     from_cache: bool,
 ) -> (ListEnd, Option<Signal>) {
     if from_cache && matches!(code, 400 | 422 | 504) {
-        // That a cache waits to catch up says nothing about how busy the server is.
+        // That a cache has to catch up says nothing about how busy the server is.
         return (ListEnd::CacheBehind, None);
     }
     let signal = Signal::of_answer(code, || retry_after);
@@ -95,7 +91,7 @@ pub fn list_refused(
 pub struct Answer {
     /// ID of the effect.
     pub effect: EffectId,
-    /// For the engine.
+    /// Outcome for the engine.
     pub outcome: Outcome,
     /// Number of requests sent for it; barriers that share a list count them once.
     pub requests: u32,
@@ -115,13 +111,13 @@ struct WaitingBarrier {
 struct RunningList {
     place: ListScope,
     effects: Vec<(EffectId, ResourceVersion)>,
-    /// The list from the cache, while it is under way.
+    /// List from the cache, while it is in progress.
     from_cache: Option<u64>,
-    /// When its first list began.
+    /// Time at which its first list began.
     begun: Moment,
-    /// The list from the store, while it is under way.
+    /// List from the store, while it is in progress.
     from_store: Option<u64>,
-    /// When the store is to be asked, unless it was.
+    /// Time at which the store is to be queried, unless it was.
     store_due: Option<Moment>,
     requests: u32,
 }
@@ -129,12 +125,12 @@ struct RunningList {
 /// Knowledge about the server's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Cache {
-    /// Not tried yet: one list finds out whether the cache reaches a requested version.
+    /// Not tried yet: one list determines whether the cache reaches a requested version.
     #[default]
     Unknown,
-    /// It answered the last list.
+    /// Answered the last list.
     Trusted,
-    /// It is not asked until then.
+    /// Not used until then.
     DistrustedUntil(Moment),
 }
 
@@ -143,22 +139,22 @@ enum Cache {
 pub struct Barriers {
     watched: BTreeSet<ResourceId>,
     delivered: BTreeMap<ResourceId, ResourceVersion>,
-    /// Resources inside a list, whose versions come in no order.
+    /// Resources in the middle of a list, whose versions come in no order.
     listing: BTreeSet<ResourceId>,
     /// Resources whose versions are from before the server was restored, until they are synced again.
     outdated: BTreeSet<ResourceId>,
     asked: Vec<WaitingBarrier>,
     running: Vec<RunningList>,
     next_number: u64,
-    /// When the lists of the last second began.
+    /// Times at which the lists of the last second began.
     begun: VecDeque<Moment>,
     cache: Cache,
-    /// Lists whose answers are not needed any more.
+    /// Lists whose responses are no longer needed.
     cancelled: Vec<u64>,
 }
 
 impl Barriers {
-    /// Takes note of an event that comes from discovery, or from a resource's own list or watch.
+    /// Records an event that comes from discovery, or from a resource's own list or watch.
     pub fn observe(&mut self, event: &Event) {
         let (resource, version) = match event {
             Event::ResourceServed(info) => {
@@ -181,7 +177,7 @@ impl Barriers {
             Event::Synced { resource, resource_version } => {
                 self.listing.remove(resource);
                 self.outdated.remove(resource);
-                // Not the newest of both: a server restored from a backup starts over.
+                // Not the newer of the two: a server restored from a backup starts over.
                 let former = self.delivered.insert(*resource, *resource_version);
                 if former.is_some_and(|former| *resource_version < former) {
                     self.history_went_back(*resource);
@@ -200,8 +196,8 @@ impl Barriers {
         *newest = version.max(*newest);
     }
 
-    /// A list is older than what its watch had delivered: what the others have delivered is of a history that is over, and so is
-    /// what is still on its way from them.
+    /// Handles a list that is older than what its watch had delivered: the deliveries of other watches, including those still to
+    /// come, belong to a past history.
     fn history_went_back(&mut self, seen_by: ResourceId) {
         let others: Vec<ResourceId> = self.delivered.keys().copied().filter(|id| *id != seen_by).collect();
         for other in others {
@@ -210,13 +206,13 @@ impl Barriers {
         }
     }
 
-    /// A barrier is asked for: everything up to `at_least`, or everything there is now where that is unknown.
+    /// Requests a barrier: everything up to `at_least`, or everything there is now if that is unknown.
     pub fn ask(&mut self, effect: EffectId, place: ListScope, at_least: ResourceVersion, now: Moment) {
         let patience = if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
         self.asked.push(WaitingBarrier { effect, place, at_least, patient_until: now.after(patience) });
     }
 
-    /// The barriers that a watch has reached.
+    /// Returns the barriers that a watch has reached.
     pub fn take_reached(&mut self) -> Vec<Answer> {
         let (delivered, listing) = (&self.delivered, &self.listing);
         let reached = |resource: ResourceId, at_least: ResourceVersion| {
@@ -247,7 +243,7 @@ impl Barriers {
         answers
     }
 
-    /// The next list to be made now, if there is one.
+    /// Returns the next list to make now, if there is one.
     pub fn poll_list(&mut self, now: Moment) -> Option<List> {
         if matches!(self.cache, Cache::DistrustedUntil(until) if until <= now) {
             self.cache = Cache::Unknown;
@@ -296,15 +292,15 @@ impl Barriers {
         self.begun.push_back(now);
     }
 
-    /// Reports whether the cache can answer those that wait for a place, and is to.
+    /// Reports whether the cache can serve the barriers for a place, and should.
     fn asks_cache(&self, place: &ListScope) -> bool {
         let mut sharing = self.asked.iter().filter(|asked| asked.place == *place);
         let is_comparable = sharing.all(|asked| asked.at_least != ResourceVersion::UNKNOWN);
         is_comparable && !matches!(self.cache, Cache::DistrustedUntil(_))
     }
 
-    /// Reports whether a list of a place may begin: none is under way, and none finds out whether this one can be
-    /// asked of the cache.
+    /// Reports whether a list of a place may begin: none is in progress, and none is determining whether the cache can serve this
+    /// one.
     fn may_begin(&self, place: &ListScope) -> bool {
         let is_finding_out =
             self.cache == Cache::Unknown && self.running.iter().any(|running| running.from_cache.is_some());
@@ -320,7 +316,7 @@ impl Barriers {
         self.begun.len() < self.most_in_window()
     }
 
-    /// The cache could not answer. Its list cost the server none, and is not counted.
+    /// Records that the cache could not answer. Its list cost the server nothing, and is not counted.
     fn distrust(&mut self, list_begun: Moment, now: Moment) {
         self.cache = Cache::DistrustedUntil(now.after(CACHE_DISTRUST));
         if let Some(position) = self.begun.iter().position(|begun| *begun == list_begun) {
@@ -332,7 +328,7 @@ impl Barriers {
         self.watched.len().max(BARRIER_LISTS_FLOOR)
     }
 
-    /// A page of a list has come, and another one is asked for.
+    /// Records that a page of a list has arrived, and another one is requested.
     pub fn continued(&mut self, number: u64) {
         if let Some(running) = self.running.iter_mut().find(|running| running.is_of(number)) {
             running.requests += 1;
@@ -343,7 +339,7 @@ impl Barriers {
         }
     }
 
-    /// A list has ended: the barriers that are answered by that.
+    /// Ends a list, and returns the barriers that are answered by it.
     pub fn finish(&mut self, number: u64, end: ListEnd, now: Moment) -> Vec<Answer> {
         let Some(position) = self.running.iter().position(|running| running.is_of(number)) else {
             return Vec::new();
@@ -354,7 +350,7 @@ impl Barriers {
         let outcome = match end {
             ListEnd::Complete => {
                 if let Some(cached) = running.from_cache.filter(|_| !was_cached) {
-                    // The store was faster, by more than the patience.
+                    // The store was faster by more than the allowed wait.
                     self.cancelled.push(cached);
                     is_behind = true;
                 } else if was_cached {
@@ -399,19 +395,19 @@ impl Barriers {
         answered.map(|(effect, _)| answer(effect, outcome.clone(), std::mem::take(&mut requests))).collect()
     }
 
-    /// The lists that were given up since the last call: their ends need not be reported.
+    /// Returns the lists that were cancelled since the last call; their ends need not be reported.
     pub fn take_cancelled(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.cancelled)
     }
 
-    /// When a list may have to be made, if none ends and nothing is delivered before.
+    /// Returns when a list may have to be made, if none ends and nothing is delivered before.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
         let is_full = self.running.len() >= BARRIER_LISTS;
         let asked = self.asked.iter().filter(|asked| !is_full && self.may_begin(&asked.place));
         let asked = asked.map(|asked| asked.patient_until);
         let due = self.running.iter().filter_map(|running| running.store_due).chain(asked).min()?;
-        // The window has room again when the oldest of as many as it holds leaves it.
+        // The window has room again when the oldest of as many lists as it holds leaves it.
         let full = self.begun.len().checked_sub(self.most_in_window());
         let room = full.and_then(|position| self.begun.get(position));
         Some(room.map_or(due, |begun| due.max(begun.after(BARRIER_WINDOW))))

@@ -1,5 +1,5 @@
-//! The breaker: deletions of one resource are counted over a window, and when there are more than anybody would
-//! expect, the collection of that resource stops until an operator resumes it.
+//! Circuit breaker: counts the deletions of each resource over a window, and when there are more than is plausible, stops the
+//! collection of that resource until an operator resumes it.
 //!
 //! Two limits, each per resource and window:
 //!
@@ -10,10 +10,10 @@
 //!   resource (and more than a handful) is to go because owners are *found missing*, the server, its backup
 //!   or this collector is more likely to be wrong than the cluster.
 //!
-//! A third one knows no numbers: **a kind of which every object vanishes in one list** while others refer to them is stopped, and
-//! with it the deletion of whatever those objects owned. A list that was answered by something else than the store looks like that.
+//! A third limit has no number: **a kind whose objects all vanish in one list** while others refer to them is stopped, and with it
+//! the deletion of the dependents of those objects. A list that was answered by something other than the store looks like that.
 //!
-//! Pure: time comes in as an argument, nothing is sent or read here.
+//! Pure: the time is passed as an argument, and nothing is sent or read here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -22,25 +22,25 @@ use std::time::Duration;
 
 use gc_types::{Evidence, Reason, ResourceId, ResourceVersion, Timestamp, Verdict, WithheldBy, milliseconds};
 
-/// Number of slots in which a window is counted; it slides by one of them.
+/// Number of slots into which a window is divided; it slides by one of them.
 const SLOTS: i64 = 10;
 /// Maximum number of counted resources; servers have a few hundred. Further ones pass uncounted and are logged.
 pub const COUNTED_RESOURCES: usize = 16_384;
 
-/// The limits.
+/// Limits of the breaker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerOptions {
-    /// The window over which deletions are counted.
+    /// Window over which deletions are counted.
     pub window: Duration,
-    /// Deletions of one resource in a window; none if absent. The default is more than the largest supported cluster
-    /// has pods (150,000) and than the largest cascade in our own benchmarks (200,000), and a quarter of what one
+    /// Maximum number of deletions of one resource in a window; `None` means no limit. The default is more than the largest
+    /// supported cluster has pods (150,000) and than the largest cascade in our own benchmarks (200,000), and a quarter of what one
     /// collector can delete in ten minutes (some 2,000 per second).
     pub largest_number: Option<u64>,
-    /// The share of a resource (in (0, 1]) that may be deleted in a window without an owner having been seen to go;
-    /// none if absent.
+    /// Maximum share of a resource (in (0, 1]) that may be deleted in a window without an owner's removal having been seen; `None`
+    /// means no limit.
     pub largest_share: Option<f64>,
-    /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole. At least one
-    /// is always needed: nothing is not a share.
+    /// Minimum number of deletions before the share can trip, because small resources are created and deleted as a whole. It is at
+    /// least one.
     pub share_floor: u64,
 }
 
@@ -55,32 +55,32 @@ impl Default for BreakerOptions {
     }
 }
 
-/// Verdict of the breaker about a deletion.
+/// Verdict of the breaker on a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It may, and is counted.
+    /// May be sent, and is counted.
     Admitted(Ticket),
-    /// It may not.
+    /// May not be sent.
     Withheld(WithheldBy),
-    /// It may not, and it is the first one of this resource: the breaker has just tripped.
+    /// May not be sent, and the breaker has just tripped for this resource.
     Tripped(Trip),
 }
 
-/// Names a deletion that was admitted, so that the count of its own time is corrected if it deletes nothing.
+/// Identifies an admitted deletion, so that the right count is corrected if it deletes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     number: u64,
     inferred: bool,
 }
 
-/// A resource whose collection has stopped.
+/// A resource whose collection was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trip {
     /// `resource.group`.
     pub resource: Arc<str>,
-    /// Since when.
+    /// Time of the trip.
     pub since: Timestamp,
-    /// The limit, with the figures.
+    /// Limit that was exceeded, with the figures.
     pub why: Arc<str>,
 }
 
@@ -94,11 +94,11 @@ impl fmt::Display for Trip {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: i64,
-    /// The ticket from which on deletions were admitted in this slot.
+    /// First ticket of this slot.
     first_ticket: u64,
     deletions: u64,
     inferred: u64,
-    /// Objects of the resource when it was first counted in the slot; `None` if they are not counted.
+    /// Number of objects of the resource when it was first counted in the slot; `None` if they are not counted.
     objects: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ struct CountedDeletions {
     tripped: Option<Trip>,
 }
 
-/// API groups of Kubernetes itself, beside the core group. No definition can take one of them.
+/// API groups of Kubernetes itself, besides the core group. No definition can use one of them.
 const BUILT_IN_GROUPS: [&str; 23] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -135,15 +135,15 @@ const BUILT_IN_GROUPS: [&str; 23] = [
     "storagemigration.k8s.io",
 ];
 
-/// Knowledge about the definitions of custom resources that keep their objects.
+/// Definitions of custom resources that exclude their objects from deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// They are not watched.
+    /// Not watched.
     #[default]
     NotFollowed,
-    /// They have not been listed yet: any custom resource may be kept.
+    /// Have not been listed yet, so any custom resource may be excluded.
     Unknown,
-    /// These resources (`resource.group`) are kept.
+    /// These resources (`resource.group`) are excluded.
     Kept(BTreeSet<Arc<str>>),
 }
 
@@ -159,17 +159,17 @@ impl Definitions {
     }
 }
 
-/// Counts deletions and decides. See the module.
+/// Counts and admits deletions. See the module.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     options: BreakerOptions,
     resources: BTreeMap<Arc<str>, CountedDeletions>,
-    /// Resources of which nothing is ever deleted.
+    /// Resources that are never deleted.
     kept: BTreeSet<Arc<str>>,
     definitions: Definitions,
     trips: u64,
     next_ticket: u64,
-    /// When the kinds vanished, by resource, over which it has tripped, and whether it was resumed since.
+    /// Kinds that vanished and caused a trip, by resource, with the time and whether they were resumed since.
     vanished: BTreeMap<Arc<str>, VanishedKind>,
 }
 
@@ -177,12 +177,12 @@ pub struct Breaker {
 #[derive(Clone, Copy, Debug)]
 struct VanishedKind {
     at: Timestamp,
-    /// An operator has resumed it, and what vanished until then may be believed.
+    /// True if an operator has resumed it, which confirms everything that vanished until then.
     is_resumed: bool,
 }
 
 impl Breaker {
-    /// Nothing is counted yet.
+    /// Creates a breaker without any counts.
     #[must_use]
     pub fn new(options: BreakerOptions) -> Self {
         let (resources, kept) = (BTreeMap::new(), BTreeSet::new());
@@ -197,8 +197,8 @@ impl Breaker {
         }
     }
 
-    /// Asks for one deletion of a resource of which `objects` are known, if they are counted: where they are not, there is no
-    /// share of them. `inferred`: see [`is_inferred`].
+    /// Requests one deletion of a resource of which `objects` are known, if they are counted; otherwise there is no limit on the
+    /// share. For `inferred`, see [`is_inferred`].
     pub fn admit(
         &mut self,
         resource: &Arc<str>,
@@ -233,7 +233,7 @@ impl Breaker {
         Admission::Admitted(ticket)
     }
 
-    /// Asks for a deletion of something that an object of `resource` owned, of which every object was missing from one list at some
+    /// Requests the deletion of a dependent of an object of `resource`, all of whose objects were missing from one list at some
     /// time. Withheld until the resource is resumed. Nothing is counted.
     pub fn admit_dependent(
         &mut self,
@@ -278,7 +278,8 @@ impl Breaker {
         counted.tripped.as_ref().map(|_| WithheldBy::Breaker)
     }
 
-    /// A deletion that was admitted deleted nothing. What has left the window, or was counted before a resumption, changes nothing.
+    /// Corrects the count if an admitted deletion deleted nothing. It has no effect once the deletion has left the window, or after
+    /// a resumption.
     pub fn refund(&mut self, resource: &str, ticket: Ticket) {
         let Some(counted) = self.resources.get_mut(resource) else { return };
         let begun = |slot: &&mut Slot| slot.first_ticket <= ticket.number;
@@ -288,7 +289,7 @@ impl Breaker {
         }
     }
 
-    /// Counts further deletions of a request that took more than the one it was admitted for.
+    /// Counts further deletions by a request that deleted more than the one object it was admitted for.
     pub fn count(&mut self, resource: &str, deletions: u64, now: Timestamp) {
         let Some(counted) = self.resources.get_mut(resource) else { return };
         counted.slide(&self.options, None, self.next_ticket, now);
@@ -297,13 +298,13 @@ impl Breaker {
         }
     }
 
-    /// Stops a resource as if it had tripped: an earlier leader found it so.
+    /// Stops a resource as if it had tripped, because it had under an earlier leader.
     pub fn stop(&mut self, trip: Trip) {
         let counted = self.resources.entry(Arc::clone(&trip.resource)).or_default();
         counted.tripped.get_or_insert(trip);
     }
 
-    /// Resumes a resource, with a fresh count. False if it was not stopped.
+    /// Resumes a resource with a fresh count. Returns false if it was not stopped.
     pub fn resume(&mut self, resource: &str) -> bool {
         let was_tripped = self.resources.get(resource).is_some_and(|counted| counted.tripped.is_some());
         if was_tripped {
@@ -315,7 +316,7 @@ impl Breaker {
         was_tripped
     }
 
-    /// Changes the limits; what has been counted and what has tripped stays.
+    /// Changes the limits; counts and trips stay.
     pub fn set_options(&mut self, options: BreakerOptions) {
         if options.window != self.options.window {
             // Slots of another width count from here on.
@@ -324,23 +325,23 @@ impl Breaker {
         self.options = options;
     }
 
-    /// Sets of which resources (`resource.group`) nothing is ever deleted.
+    /// Sets the resources (`resource.group`) that are never deleted.
     pub fn keep(&mut self, kept: BTreeSet<Arc<str>>) {
         self.kept = kept;
     }
 
-    /// Sets what definitions of custom resources say.
+    /// Sets the information from definitions of custom resources.
     pub fn follow(&mut self, definitions: Definitions) {
         self.definitions = definitions;
     }
 
-    /// The resources that are stopped, by name.
+    /// Returns the resources that are stopped, by name.
     #[must_use]
     pub fn tripped(&self) -> Vec<Trip> {
         self.resources.values().filter_map(|counted| counted.tripped.clone()).collect()
     }
 
-    /// The resources of which nothing is ever deleted, by the configuration or by their definitions.
+    /// Returns the resources that are never deleted, by the configuration or by their definitions.
     #[must_use]
     pub fn kept(&self) -> BTreeSet<Arc<str>> {
         let mut kept = self.kept.clone();
@@ -358,7 +359,7 @@ impl Breaker {
 }
 
 impl CountedDeletions {
-    /// Drops what is out of the window, and begins a new slot if it is time.
+    /// Drops counts outside of the window, and begins a new slot if it is time.
     fn slide(&mut self, options: &BreakerOptions, objects: Option<usize>, first_ticket: u64, now: Timestamp) {
         let window = milliseconds(options.window);
         let number = now.0.div_euclid((window / SLOTS).max(1));
@@ -373,7 +374,7 @@ impl CountedDeletions {
         }
     }
 
-    /// Why one more deletion would be one too many.
+    /// Explains why one more deletion would exceed a limit.
     fn over(&self, options: &BreakerOptions, inferred: bool) -> Option<String> {
         let window = options.window.as_secs();
         let deletions = self.slots.iter().fold(0_u64, |sum, slot| sum.saturating_add(slot.deletions));
@@ -397,7 +398,7 @@ impl CountedDeletions {
     }
 }
 
-/// The kinds that a deletion is based on of which every object was missing from one list, and when.
+/// Returns the kinds on whose absence a deletion is based and of which every object was missing from one list, with the time.
 pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Timestamp)> {
     reason.evidence.iter().filter_map(|fact| match fact {
         Evidence::KindVanished { resource, at } => Some((*resource, *at)),
@@ -405,8 +406,8 @@ pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Time
     })
 }
 
-/// Reports whether a deletion is based on owners that were only found missing, by reads and lists: none of them was
-/// seen to be removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
+/// Reports whether a deletion is based on owners that reads and lists only failed to find: none of them was seen to be removed, to
+/// wait or to orphan. Verdicts without owners are based on the object itself.
 #[must_use]
 pub fn is_inferred(reason: &Reason) -> bool {
     let by_owners = !matches!(reason.verdict, Verdict::Retention(_));

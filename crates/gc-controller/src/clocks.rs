@@ -1,8 +1,8 @@
-//! Time where clocks are set, drift, or stand still while the machine sleeps.
+//! Time on machines whose clocks are set, drift, or stand still during sleep.
 //!
-//! Timers follow a clock that only runs forward ([`Moment`], [`SteadyClock`]). Whether an object is due is asked of the
-//! wall clock, which somebody may have set: [`WallClock`] notices that, and [`ServerClock`] compares it with the clock of
-//! the API server, by which the times in objects were written.
+//! Timers follow a clock that only runs forward ([`Moment`], [`SteadyClock`]). Whether an object is due depends on the wall clock,
+//! which somebody may have set: [`WallClock`] notices that, and [`ServerClock`] compares it with the clock of the API server, which
+//! wrote the times in objects.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use gc_types::{Timestamp, milliseconds};
 
 use crate::Moment;
 
-/// A wall clock that differs by more than this from what has passed since it was read last was set (or the machine slept).
+/// Difference between the wall clock and the time elapsed since its last reading above which it was set (or the machine slept).
 pub const CLOCK_STEP: Duration = Duration::from_secs(2);
-/// Deletions that depend on the time pause while this machine's clock and the server's differ by more. Clocks that are
-/// synchronized at all differ by far less, and nothing that expires is shorter by an order of magnitude.
+/// Difference between this machine's clock and the server's above which deletions that depend on the time pause. Clocks that are
+/// synchronized at all differ by far less, and nothing that expires has a lifetime within an order of magnitude of it.
 pub const LARGEST_CLOCK_DIFFERENCE: Duration = Duration::from_secs(30);
-/// The resolution of a `Date` header.
+/// Resolution of a `Date` header.
 pub const DATE_RESOLUTION: Duration = Duration::from_secs(1);
-/// An answer that took longer says too little about when the server wrote its `Date`.
+/// Maximum round trip: a slower response says too little about when the server wrote its `Date`.
 pub const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(10);
-/// After this time without a `Date` the server is asked for one.
+/// Time without a `Date` after which the server is asked for one.
 pub const SERVER_CLOCK_PERIOD: Duration = Duration::from_secs(10);
-/// The same while the clocks disagree, or have lately.
+/// The same period while the clocks disagree, or have recently.
 pub const SERVER_CLOCK_PERIOD_PAUSED: Duration = Duration::from_secs(1);
-/// Minimum time that the clocks must have agreed, with an answer at the end, before deletions continue: one of
-/// several servers behind an address may be wrong.
+/// Minimum time for which the clocks must have agreed, with a response at the end, before deletions continue: one of several
+/// servers behind an address may be wrong.
 pub const AGREEMENT_PERIOD: Duration = Duration::from_secs(5);
 
 fn signed(moment: Moment) -> i64 {
     milliseconds(moment.since(Moment::default()))
 }
 
-/// A wall clock as it was read once, carried on by the monotonic one: setting the wall clock moves no timer of it.
+/// A wall clock that was read once, continued by the monotonic clock, so that setting the wall clock moves none of its timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteadyClock {
     wall: Timestamp,
@@ -40,7 +40,7 @@ pub struct SteadyClock {
 }
 
 impl SteadyClock {
-    /// The wall clock shows `wall` at `started`.
+    /// Creates a clock that shows `wall` at `started`.
     #[must_use]
     pub fn new(wall: Timestamp, started: Moment) -> Self {
         Self { wall, started }
@@ -53,21 +53,21 @@ impl SteadyClock {
     }
 }
 
-/// Reading of a wall clock.
+/// A reading of a wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Time has passed, and it is this time now. Never earlier than the reading before.
+    /// Time has passed, and this is the time now. Never earlier than the previous reading.
     Passed(Timestamp),
-    /// It was set. Without that it would be `expected` now.
+    /// The clock was set. Otherwise it would now show `expected`.
     Set {
-        /// The last reading and the time that has passed since.
+        /// The last reading plus the time elapsed since.
         expected: Timestamp,
-        /// The time shown.
+        /// Time that it shows.
         now: Timestamp,
     },
 }
 
-/// A wall clock, and whether somebody set it.
+/// A wall clock that detects being set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
     now: Timestamp,
@@ -76,8 +76,8 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Takes in that it shows `shown`. `machine` is what the machine's clock shows, which is the same but in tests that
-    /// move time ahead: that passes then.
+    /// Takes a reading. `machine` is the reading of the machine's clock, which is the same except in tests that advance the time;
+    /// that counts as elapsed time.
     pub fn read(&mut self, shown: Timestamp, machine: Timestamp, now: Moment) -> Reading {
         let before = self.machine.replace((machine, now));
         let passed = before.map_or(0, |(_, read)| milliseconds(now.since(read)));
@@ -98,15 +98,15 @@ impl WallClock {
     }
 }
 
-/// Agreement of the clocks of this machine and the server.
+/// Agreement between the clocks of this machine and the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Agreement {
-    /// The server has not said what time it is.
+    /// The server's time is not known.
     #[default]
     Unknown,
-    /// They agree within [`LARGEST_CLOCK_DIFFERENCE`].
+    /// Agree within [`LARGEST_CLOCK_DIFFERENCE`].
     Agreed,
-    /// They disagree, or have within [`AGREEMENT_PERIOD`]. Positive if this machine is ahead; milliseconds.
+    /// Disagree, or have within [`AGREEMENT_PERIOD`]. Positive if this machine is ahead; milliseconds.
     Disagreed(i64),
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// When the server's clock was seen. At a moment `m` it shows between `earliest + m` and `latest + m` milliseconds.
+/// A sighting of the server's clock. At a moment `m` it shows between `earliest + m` and `latest + m` milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sighting {
     at: Moment,
@@ -144,18 +144,18 @@ struct Sighting {
     latest: i64,
 }
 
-/// The server's clock, as its answers show it.
+/// The server's clock, as seen in its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerClock {
     sighting: Option<Sighting>,
-    /// When the clocks disagreed last, and by how much.
+    /// Last time at which the clocks disagreed, and by how much.
     disagreed: Option<(Moment, i64)>,
     asked: Option<Moment>,
 }
 
 impl ServerClock {
-    /// Takes in the `Date` of an answer to a request that was sent and answered at these moments, the latter when the wall
-    /// clock showed `wall`. The server wrote it in between, rounded down to a second.
+    /// Takes the `Date` of a response to a request that was sent and answered at these moments; at the second one the wall clock
+    /// showed `wall`. The server wrote it in between, rounded down to a second.
     pub fn observe(&mut self, date: Timestamp, sent: Moment, answered: Moment, wall: Timestamp) {
         let is_stale = self.sighting.is_some_and(|known| known.at > answered);
         if is_stale || answered.since(sent) > LONGEST_ROUND_TRIP {
@@ -167,8 +167,7 @@ impl ServerClock {
         self.note(answered, wall);
     }
 
-    /// By how much the wall clock is ahead of the server's at least (behind, if negative); nothing where the sighting does
-    /// not show it.
+    /// Returns the minimum lead of the wall clock over the server's (lag, if negative); `None` if the sighting does not show it.
     #[must_use]
     pub fn difference_milliseconds(&self, now: Moment, wall: Timestamp) -> Option<i64> {
         let Sighting { earliest, latest, .. } = self.sighting?;
@@ -186,13 +185,13 @@ impl ServerClock {
         }
     }
 
-    /// Compares the clocks now. The server's is carried on from its last answer, so that a wall clock that is set is noticed at
-    /// once.
+    /// Compares the clocks now. The server's is extrapolated from its last response, so a wall clock that is set is noticed
+    /// immediately.
     pub fn compare(&mut self, now: Moment, wall: Timestamp) -> Agreement {
         let Some(sighting) = self.sighting else { return Agreement::Unknown };
         self.note(now, wall);
         match self.disagreed {
-            // A clock that was only extrapolated agrees again once an answer confirms it.
+            // A clock that was only extrapolated agrees again once a response confirms it.
             Some((at, by)) if sighting.at.since(at) < AGREEMENT_PERIOD => Agreement::Disagreed(by),
             _ => {
                 self.disagreed = None;
@@ -201,8 +200,8 @@ impl ServerClock {
         }
     }
 
-    /// Reports whether the server is to be asked for an answer, whatever it says: its `Date` matters. True once in a
-    /// period, the first of which begins with the first call.
+    /// Reports whether to send the server a request, only for the `Date` of its response. True once per period, the first of which
+    /// begins with the first call.
     pub fn poll_question(&mut self, now: Moment) -> bool {
         let period = if self.disagreed.is_some() { SERVER_CLOCK_PERIOD_PAUSED } else { SERVER_CLOCK_PERIOD };
         let is_recent = |at: Moment| now.since(at) < period;

@@ -1,9 +1,8 @@
-//! Limit on requests in flight, adapted to the server.
+//! Limit on requests in flight, which adapts to the server.
 //!
-//! A gradient algorithm, after the one called Gradient2 in Netflix's concurrency-limits: the latency of the last round
-//! of requests against the usual one says whether requests queue at the server. The limit grows a little while they do
-//! not and shrinks in proportion while they do; 429, 503, 504 and timeouts take a larger part off at once. What differs
-//! from it:
+//! A gradient algorithm, modelled on Gradient2 in Netflix's concurrency-limits: the latency of the last round of requests compared
+//! to the usual one shows whether requests queue at the server. The limit grows slightly while they do not, and shrinks in
+//! proportion while they do; 429, 503, 504 and timeouts reduce it by a larger part immediately. Differences:
 //!
 //! * a round is judged by its mean, and what is usual has an error, so that latencies that merely
 //!   scatter (30 to 370 ms) are no sign of load;
@@ -20,11 +19,11 @@ use crate::Moment;
 pub struct ConcurrencyOptions {
     /// Requests in flight at the start.
     pub initial: usize,
-    /// Never fewer, unless `largest` is smaller.
+    /// Minimum number in flight, unless `largest` is smaller.
     pub smallest: usize,
-    /// Never more.
+    /// Maximum number in flight.
     pub largest: usize,
-    /// `--kube-api-qps`: the maximum average number of requests per second; no limit if absent.
+    /// `--kube-api-qps`: the maximum average number of requests per second; `None` means no limit.
     pub queries_per_second: Option<f64>,
     /// `--kube-api-burst`: the number of requests that may exceed the rate at once.
     pub burst: u32,
@@ -36,25 +35,24 @@ impl Default for ConcurrencyOptions {
     }
 }
 
-/// Evidence of an answer about the server.
+/// Evidence about the server from a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It answered, whatever the answer.
+    /// Answered, with whatever result.
     Answered,
-    /// It is too busy, and may have said for how long.
+    /// Too busy, and may have said for how long.
     Busy(Option<Duration>),
 }
 
 impl Signal {
-    /// Interprets the status code of an answer. How long the server asks its clients to wait is read from the answer
-    /// of a busy server alone.
+    /// Interprets the status code of a response. `retry_after` is only read if the server is busy.
     #[must_use]
     pub fn of_answer(code: u16, retry_after: impl FnOnce() -> Option<Duration>) -> Self {
         if matches!(code, 429 | 503 | 504) { Self::Busy(retry_after()) } else { Self::Answered }
     }
 }
 
-/// The figures of the concurrency, for metrics.
+/// Figures of the concurrency limit, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConcurrencyState {
     /// Requests allowed in flight.
@@ -63,27 +61,26 @@ pub struct ConcurrencyState {
     pub in_flight: usize,
     /// Mean latency of the last round.
     pub latency: Duration,
-    /// Smoothed latency, in the long run.
+    /// Smoothed long-term latency.
     pub usual_latency: Duration,
 }
 
-/// Answers since the limit was last adapted.
+/// Responses since the limit was last adapted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// It measures the usual latency: no more requests than the floor allows are in flight, and this many
-    /// answers do not count yet, so that neither what was in flight before nor the fastest answers alone are
-    /// measured.
+    /// True if it measures the usual latency: at most as many requests as the floor are in flight, and this many responses do not
+    /// count yet, so that neither earlier requests nor only the fastest responses are measured.
     probe: bool,
     uncounted: usize,
     answers: usize,
     seconds: f64,
-    /// The sum of the squares of the same.
+    /// Sum of the squares of the latencies.
     squares: f64,
-    /// The most requests that were in flight.
+    /// Maximum number of requests that were in flight.
     in_flight: usize,
 }
 
-/// Decides when the next request may go.
+/// Decides when the next request may be sent.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     options: ConcurrencyOptions,
@@ -93,13 +90,13 @@ pub struct Pacer {
     latency: f64,
     /// Zero until the first round is over.
     usual_latency: f64,
-    /// Standard error of that mean.
+    /// Standard error of the usual latency.
     usual_error: f64,
-    /// When what is usual was last measured.
+    /// Time at which the usual latency was last measured.
     probed_at: Moment,
-    /// Until then nothing is sent.
+    /// Time until which nothing is sent.
     paused_until: Option<Moment>,
-    /// Requests begun before this moment say nothing new about the server being busy.
+    /// Moment before which requests that began give no new evidence that the server is busy.
     decreased_at: Option<Moment>,
     tokens: f64,
     refilled_at: Option<Moment>,
@@ -107,35 +104,35 @@ pub struct Pacer {
 
 /// Factor by which a busy server reduces the limit.
 const DECREASE: f64 = 0.6;
-/// Latency up to this multiple of the usual one is not a sign of load.
+/// Multiple of the usual latency up to which latency is not a sign of load.
 const LATENCY_TOLERANCE: f64 = 1.5;
 /// Number of standard errors of the usual latency that are added.
 const ERRORS_TOLERATED: f64 = 2.0;
-/// Latency below this is never a sign of load, seconds.
+/// Latency in seconds below which it is never a sign of load.
 const LATENCY_FLOOR: f64 = 0.005;
-/// The least that one round leaves of the limit, before smoothing.
+/// Minimum factor by which one round changes the limit, before smoothing.
 const SMALLEST_GRADIENT: f64 = 0.5;
 /// Number of requests that may queue at the server: the limit grows by this while none do, before smoothing.
 const QUEUE_ALLOWANCE: f64 = 4.0;
-/// Weight of what a round says about the limit.
+/// Weight of one round's result in the limit.
 const SMOOTHING: f64 = 0.25;
-/// Minimum number of answers in a round.
+/// Minimum number of responses in a round.
 const SMALLEST_ROUND: usize = 10;
-/// Answers that a measurement of what is usual counts.
+/// Number of responses in a measurement of the usual latency.
 const PROBE_ANSWERS: usize = 24;
-/// Weight of such a measurement, and of rounds in which the limit was not made use of, in what is usual.
+/// Weight of such a measurement, and of rounds that did not use the whole limit, in the usual latency.
 const PROBE_WEIGHT: f64 = 0.5;
 /// Interval of the rounds at the floor that measure the usual latency while the limit is in use.
 pub const PROBE_PERIOD: Duration = Duration::from_secs(15);
-/// The same while the limit is at most twice its floor: that latency stays high then is hardly our doing.
+/// The same interval while the limit is at most twice its floor, when a high latency is hardly caused by this process.
 pub const PROBE_PERIOD_WHEN_LOW: Duration = Duration::from_secs(2);
-/// By how much a token may fall short: whoever waited exactly as long as required has one.
+/// Tolerance for a missing part of a token, so that a caller who waited exactly as long as required has one.
 const TOKEN_TOLERANCE: f64 = 1e-6;
-/// A server's Retry-After is followed up to this.
+/// Maximum Retry-After that is followed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Pacer {
-    /// Nothing in flight.
+    /// Creates a limiter with nothing in flight.
     #[must_use]
     pub fn new(options: ConcurrencyOptions) -> Self {
         let mut pacer = Self {
@@ -156,20 +153,19 @@ impl Pacer {
         pacer
     }
 
-    /// Changes the bounds; what is in flight beyond them ends by itself.
+    /// Changes the bounds; requests in flight beyond them end by themselves.
     pub fn set_options(&mut self, options: ConcurrencyOptions) {
         self.options = options;
         self.tokens = self.tokens.min(f64::from(options.burst.max(1)));
         self.clamp();
     }
 
-    /// Reports whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked
-    /// before anything is decided, so that what is decided is sent at once, and never based on what was so a while
-    /// ago.
+    /// Reports whether a request may be sent now; `Err` contains when to ask again (`None`: when a request is done). Ask before
+    /// anything is decided, so that a decision is sent immediately and is never based on an older state.
     ///
     /// # Errors
     ///
-    /// If none may go.
+    /// No request may be sent now.
     pub fn check(&mut self, now: Moment) -> Result<(), Option<Moment>> {
         if let Some(until) = self.paused_until {
             if now < until {
@@ -192,7 +188,7 @@ impl Pacer {
         Ok(())
     }
 
-    /// A request is sent.
+    /// Counts a request that is sent.
     pub fn begin(&mut self) {
         if self.options.queries_per_second.is_some_and(|rate| rate > 0.0) {
             self.tokens -= 1.0;
@@ -201,7 +197,7 @@ impl Pacer {
         self.round.in_flight = self.round.in_flight.max(self.in_flight);
     }
 
-    /// Gives the place back, with what was learned.
+    /// Frees the slot of a request, with the evidence from it.
     pub fn finish(&mut self, begun: Moment, now: Moment, signal: Signal) {
         self.release();
         match signal {
@@ -210,12 +206,12 @@ impl Pacer {
         }
     }
 
-    /// Gives the place of a request back from which nothing was learned.
+    /// Frees the slot of a request without evidence.
     pub fn release(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// The server is too busy, by an answer to a request that had given its place back before.
+    /// Records that the server is too busy, from the response to a request whose slot was already freed.
     pub fn refused(&mut self, now: Moment, wait: Option<Duration>) {
         self.busy(now, now, wait);
     }
@@ -238,7 +234,7 @@ impl Pacer {
         }
     }
 
-    /// One round of requests is over.
+    /// Evaluates a completed round of requests.
     fn judge(&mut self, round: &Round, now: Moment) {
         self.latency = round.mean();
         if self.usual_latency == 0.0 {
@@ -246,7 +242,7 @@ impl Pacer {
         }
         let made_use_of = round.in_flight * 2 >= self.allowed();
         if round.probe || !made_use_of {
-            // Far more than what was usual is a change, and no chance.
+            // Far more than usual is a change and no coincidence.
             let weight = if self.latency > self.tolerated() { 1.0 } else { PROBE_WEIGHT };
             self.usual_latency += weight * (self.latency - self.usual_latency);
             self.usual_error += weight * (round.error_of_mean() - self.usual_error);
@@ -264,7 +260,7 @@ impl Pacer {
         }
     }
 
-    /// Latency up to this is not a sign of load.
+    /// Returns the latency up to which there is no sign of load.
     fn tolerated(&self) -> f64 {
         (LATENCY_TOLERANCE * self.usual_latency + ERRORS_TOLERATED * self.usual_error).max(LATENCY_FLOOR)
     }
@@ -298,7 +294,7 @@ impl Pacer {
         whole(if self.round.probe { self.limit.min(self.floor()) } else { self.limit })
     }
 
-    /// The present figures.
+    /// Returns the current figures.
     #[must_use]
     pub fn state(&self) -> ConcurrencyState {
         ConcurrencyState {
@@ -315,7 +311,7 @@ impl Round {
         self.seconds / count(self.answers.max(1))
     }
 
-    /// The standard error of the mean.
+    /// Returns the standard error of the mean.
     fn error_of_mean(&self) -> f64 {
         let answers = count(self.answers.max(1));
         let variance = (self.squares / answers - self.mean().powi(2)).max(0.0);

@@ -1,9 +1,9 @@
-//! The loop of a controller: observe, decide, act.
+//! Loop of a controller: observe, decide, act.
 //!
-//! A [`Controller`] owns an [`Engine`], which decides, and everything that stands between its decisions and a server:
-//! the Lease and an operator's pause, a dry run, the comparison of clocks, the circuit breaker, the concurrency limit and
-//! barriers. An engine cannot reach a server past them. What it asks of the outside comes as [`Step`]s; what has become of
-//! them is reported back. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
+//! A [`Controller`] owns an [`Engine`], which decides, and everything between its decisions and a server: the Lease and an
+//! operator's pause, a dry run, the comparison of clocks, the circuit breaker, the concurrency limit and barriers. An engine cannot
+//! reach a server past them. Its requests come as [`Step`]s, whose results are reported back. It neither sends nor waits: `gc-kube`
+//! drives it over HTTP, and `gc-sim` over the registry.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,44 +29,43 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// A decision maker: a synchronous function of its observations.
 pub trait Engine {
-    /// Source of an effect, where several share an engine.
+    /// Source of an effect, if several share an engine.
     type Origin: Clone;
 
-    /// Sets the time: by the clock by which objects age, and by one that is never set.
+    /// Sets the time: of the clock by which objects age, and of one that is never set.
     fn tick(&mut self, now: Timestamp, steady: Timestamp);
-    /// The clock by which objects age was set, forward or back: it shows this now.
+    /// Sets the time after the clock by which objects age was set, forward or back.
     fn set_clock(&mut self, now: Timestamp);
-    /// The next thing to do, or `None` if there is nothing to do now. `may_delete` says of which resources something may be
-    /// deleted at all; an engine that does not ask is answered [`Outcome::Withheld`].
+    /// Returns the next thing to do, or `None` if there is nothing to do now. `may_delete` reports whether anything of a resource
+    /// may be deleted at all; an engine that does not ask is answered [`Outcome::Withheld`].
     fn poll_effect(&mut self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<(Self::Origin, Effect)>;
-    /// Takes the outcome of an effect. What is held is wanted again after a release at the earliest.
+    /// Takes the outcome of an effect. A withheld one is not requested again before a release.
     fn finish(&mut self, origin: &Self::Origin, id: EffectId, outcome: Outcome);
     /// Decides again about withheld effects of one resource, or of all.
     fn release(&mut self, resource: Option<ResourceId>);
-    /// When it needs the next tick, if at all, by the clock by which objects age.
+    /// Returns when it needs the next tick, if at all, by the clock by which objects age.
     fn next_wakeup(&self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<Timestamp>;
     /// Returns the number of known objects of a resource, if it is counted.
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
 }
 
-/// Restraints of a controller from outside, and its observer. Everything is required, so that none can be
-/// forgotten.
+/// Restraints on a controller from outside, and its observer. Everything is required, so that none can be forgotten.
 pub trait Surroundings {
-    /// Reports whether nothing may be decided: another replica leads, or an operator has paused the collectors.
+    /// Reports whether nothing may be decided, because another replica leads or an operator has paused the collectors.
     fn is_held(&self) -> bool;
     /// Returns the reason to withhold every change, if any.
     fn dry_run(&self) -> Option<WithheldBy>;
     /// Reports whether deletions that depend on the time pause.
     fn clocks_disagree(&self) -> bool;
-    /// Asks the breaker that the controllers of a process share; `None` if there is none.
+    /// Passes the breaker that the controllers of a process share to `ask`; `None` if there is none.
     fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T>;
-    /// `resource.group`, as the breaker counts deletions; `None` if the resource is not known any more.
+    /// Returns `resource.group`, as the breaker counts deletions; `None` if the resource is no longer known.
     fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>>;
-    /// An effect is wanted.
+    /// Called when an effect is decided.
     fn decided(&self, effect: &Effect);
-    /// An effect has an outcome, after a number of requests and a duration.
+    /// Called when an effect has an outcome, after a number of requests and a duration.
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration);
-    /// The breaker has stopped the collection of a resource.
+    /// Called when the breaker has stopped the collection of a resource.
     fn tripped(&self, trip: &Trip);
 }
 
@@ -75,64 +74,64 @@ pub trait Surroundings {
 pub enum Step {
     /// Send this request, and report its end to [`Controller::finished`].
     Send {
-        /// Its number.
+        /// Number of the request.
         number: u64,
         /// The request.
         request: Request,
     },
     /// Make this list, and report its end to [`Controller::listed`].
     List(List),
-    /// The list of this number is not needed any more: its end need not be reported.
+    /// The list of this number is no longer needed: its end need not be reported.
     CancelList(u64),
     /// Write this Kubernetes Event.
     RecordEvent(EventRecord),
 }
 
-/// Why nothing is sent now.
+/// Reason why nothing is sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Nothing is wanted, or nothing may be decided.
+    /// Nothing is requested, or nothing may be decided.
     Idle,
-    /// The concurrency limit lets nothing go until then, or until a request is done. What is wanted is not decided before.
+    /// The concurrency limit allows no request until this time, or until a request is done. Nothing is decided before.
     Full(Option<Moment>),
 }
 
-/// An effect whose outcome is awaited.
+/// An effect in flight.
 #[derive(Clone, Debug)]
 pub struct Flight<O> {
     /// Source of the request.
     pub origin: O,
     /// The effect.
     pub effect: Effect,
-    /// Since when.
+    /// Start of the request.
     pub begun: Moment,
     /// Ticket of the breaker, if it was counted.
     pub ticket: Option<Ticket>,
 }
 
-/// A list of a barrier that is under way.
+/// A barrier's list in progress.
 #[derive(Clone, Copy, Debug)]
 struct Listing {
     begun: Moment,
     pages: u32,
 }
 
-/// An engine, and what restrains it. See the module.
+/// An engine with its restraints. See the module.
 #[derive(Debug)]
 pub struct Controller<E: Engine> {
     engine: E,
     pacer: Pacer,
-    /// Requests on their way; the concurrency limit bounds them.
+    /// Requests in flight, bounded by the concurrency limit.
     flights: BTreeMap<u64, Flight<E::Origin>>,
     next_number: u64,
-    /// Answers to barriers, unless they are requests like any other.
+    /// Barriers, unless they are sent as requests like any other.
     barriers: Option<Barriers>,
-    /// The barriers that were asked for; the engine bounds them.
+    /// Requested barriers, bounded by the engine.
     asked: BTreeMap<EffectId, Flight<E::Origin>>,
     lists: BTreeMap<u64, Listing>,
-    /// The resources of which the breaker held something, each with the one that it has stopped: the same, or that of owners.
+    /// Resources with effects that the breaker withheld, each with the resource that it has stopped: the same, or that of owners.
     held_by_breaker: BTreeSet<(ResourceId, ResourceId)>,
-    /// The resources of which something was held because clocks disagree.
+    /// Resources with effects that were withheld because clocks disagree.
     held_by_clock: BTreeSet<ResourceId>,
     steps: VecDeque<Step>,
     now: Timestamp,
@@ -140,7 +139,7 @@ pub struct Controller<E: Engine> {
 }
 
 impl<E: Engine> Controller<E> {
-    /// Nothing is in flight. Requests for barriers are sent like all others.
+    /// Creates a controller with nothing in flight. Barriers are sent as requests like all others.
     #[must_use]
     pub fn new(engine: E, concurrency: ConcurrencyOptions) -> Self {
         Self {
@@ -159,30 +158,30 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// Barriers are answered by what watches deliver, or by lists (see [`crate::barriers`]).
+    /// Answers barriers by the deliveries of watches, or by lists (see [`crate::barriers`]).
     #[must_use]
     pub fn with_barriers(self) -> Self {
         Self { barriers: Some(Barriers::default()), ..self }
     }
 
-    /// The engine.
+    /// Returns the engine.
     #[must_use]
     pub fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// The engine, to pass it what was observed.
+    /// Returns the engine, to pass it observations.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// The engine, when all is over.
+    /// Returns the engine at the end.
     #[must_use]
     pub fn into_engine(self) -> E {
         self.engine
     }
 
-    /// The figures of the concurrency limit.
+    /// Returns the figures of the concurrency limit.
     #[must_use]
     pub fn concurrency(&self) -> ConcurrencyState {
         self.pacer.state()
@@ -205,14 +204,14 @@ impl<E: Engine> Controller<E> {
         self.now
     }
 
-    /// The next thing to be done outside.
+    /// Returns the next step to carry out.
     pub fn poll_step(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
     // ---- observe ----
 
-    /// Time passes. To be called before anything else, and before [`Controller::act`].
+    /// Advances the time. Call it before anything else, and before [`Controller::act`].
     pub fn tick(&mut self, reading: Reading, steady: Timestamp, surroundings: &impl Surroundings) {
         self.steady = steady;
         match reading {
@@ -231,8 +230,8 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// Takes note of an event from discovery, or from a resource's own list or watch, for barriers that wait for it. The
-    /// engine gets it separately.
+    /// Records an event from discovery, or from a resource's own list or watch, for barriers that wait for it. The engine gets it
+    /// separately.
     pub fn delivered(&mut self, event: &Event) {
         if let Some(barriers) = &mut self.barriers {
             barriers.observe(event);
@@ -251,7 +250,7 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// A dry run has begun or ended: what was held is decided again once it has ended.
+    /// Handles the beginning or end of a dry run: withheld effects are decided again once it has ended.
     pub fn dry_run_changed(&mut self, surroundings: &impl Surroundings) {
         if surroundings.dry_run().is_none() {
             self.engine.release(None);
@@ -260,12 +259,12 @@ impl<E: Engine> Controller<E> {
 
     // ---- act ----
 
-    /// Reports whether anything may be written beside effects (a status).
+    /// Reports whether anything besides effects (a status) may be written.
     pub fn may_write(surroundings: &impl Surroundings) -> bool {
         !surroundings.is_held() && surroundings.dry_run().is_none()
     }
 
-    /// Polls the engine for effects, at most `most`, while they may be sent. What they lead to are steps.
+    /// Polls the engine for at most `most` effects, while they may be sent. The results are steps.
     pub fn act(&mut self, now: Moment, most: usize, surroundings: &impl Surroundings) -> Rest {
         self.end_reached(now, surroundings);
         if surroundings.is_held() {
@@ -273,7 +272,7 @@ impl<E: Engine> Controller<E> {
         }
         self.make_lists(now);
         let rest = self.take_effects(now, most, surroundings);
-        // Every barrier that was asked for before a list begins shares it.
+        // Every barrier that was requested before a list begins shares it.
         self.end_reached(now, surroundings);
         self.make_lists(now);
         rest
@@ -328,7 +327,7 @@ impl<E: Engine> Controller<E> {
         self.engine.finish(&flight.origin, flight.effect.id, outcome);
     }
 
-    /// Returns the reason to withhold an effect, if any. A deletion that nothing holds back is counted.
+    /// Returns the reason to withhold an effect, if any. A deletion without one is counted.
     fn restrain(
         &mut self,
         effect: &Effect,
@@ -362,7 +361,7 @@ impl<E: Engine> Controller<E> {
         admitted
     }
 
-    /// The resource of owners because of which the breaker holds a deletion: all of them vanished at once.
+    /// Returns the resource of owners because of which the breaker withholds a deletion: all of them vanished at once.
     fn vanished_owners(&self, effect: &Effect, surroundings: &impl Surroundings) -> Option<ResourceId> {
         vanished_kinds(&effect.reason).find_map(|(owners, at)| {
             let name = surroundings.resource_name(owners)?;
@@ -375,7 +374,7 @@ impl<E: Engine> Controller<E> {
         })
     }
 
-    /// Asks the breaker for a deletion.
+    /// Asks the breaker to admit a deletion.
     fn admit(
         &self,
         resource: ResourceId,
@@ -409,7 +408,7 @@ impl<E: Engine> Controller<E> {
 
     // ---- outcomes ----
 
-    /// A request has ended. `server_took` is how long the API server took of it, where others took part.
+    /// Ends a request. `server_took` is the API server's part of its duration, if other servers took part.
     pub fn finished(
         &mut self,
         number: u64,
@@ -424,7 +423,8 @@ impl<E: Engine> Controller<E> {
         // The latency of other servers is not evidence about the API server.
         let per_call = server_took.unwrap_or(took) / round_trips.max(1);
         self.pacer.finish(now.before(per_call), now, signal);
-        // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted when it is.
+        // Even if the fate is unknown: an object that was deleted after all is not requested again, and otherwise it is counted
+        // when it is.
         if !matches!(outcome, Outcome::Applied(_))
             && let Some(ticket) = ticket
             && let Some(name) =
@@ -433,7 +433,7 @@ impl<E: Engine> Controller<E> {
             surroundings.ask_breaker(|breaker| breaker.refund(&name, ticket));
         }
         surroundings.finished(&effect, &outcome, round_trips, took);
-        // That a deleted object is still there is for observers: its watch delivers the consequences.
+        // That a deleted object still exists matters to observers only: its watch delivers the consequences.
         let outcome = match outcome {
             Outcome::Applied(Some(_)) if deleted(&effect.request).is_some() => Outcome::Applied(None),
             other => other,
@@ -441,7 +441,7 @@ impl<E: Engine> Controller<E> {
         self.engine.finish(&origin, effect.id, outcome);
     }
 
-    /// A page of a list has come, and another one is asked for.
+    /// Records that a page of a list has arrived, and another one is requested.
     pub fn list_continued(&mut self, number: u64) {
         if let Some(barriers) = &mut self.barriers {
             barriers.continued(number);
@@ -451,8 +451,7 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// A list has ended, after everything that it found was passed on; `signal` is what its last answer says about the server, if
-    /// it says anything.
+    /// Ends a list, after everything in it was passed on; `signal` is the evidence from its last response about the server, if any.
     pub fn listed(
         &mut self,
         number: u64,
@@ -466,7 +465,7 @@ impl<E: Engine> Controller<E> {
                 self.pacer.finish(now.before(now.since(begun) / pages), now, signal);
             }
             (Some(_), None) => self.pacer.release(),
-            // It was cancelled while its answer was on its way: what the server asks for counts all the same.
+            // The list was cancelled while its response was in flight, but the server's demand still counts.
             (None, Some(Signal::Busy(wait))) => self.pacer.refused(now, wait),
             (None, _) => {}
         }
@@ -477,7 +476,7 @@ impl<E: Engine> Controller<E> {
         self.end_reached(now, surroundings);
     }
 
-    /// Ends the barriers that watches have reached, and the lists that are not needed any more.
+    /// Ends the barriers that watches have reached, and the lists that are no longer needed.
     fn end_reached(&mut self, now: Moment, surroundings: &impl Surroundings) {
         let Some(barriers) = &mut self.barriers else { return };
         let (reached, cancelled) = (barriers.take_reached(), barriers.take_cancelled());
@@ -501,21 +500,21 @@ impl<E: Engine> Controller<E> {
 
     // ---- rest ----
 
-    /// When to continue, if nothing happens before: after [`Controller::act`] has come to this.
+    /// Returns when to continue if nothing happens before, given the result of [`Controller::act`].
     #[must_use]
     pub fn next_wake(&self, rest: Rest, now: Moment, surroundings: &impl Surroundings) -> Moment {
         let latest = now.after(LONGEST_SLEEP);
         self.next_due(rest, now, surroundings).map_or(latest, |due| due.min(latest))
     }
 
-    /// When there is something to do again, if nothing happens before and restraints stay as they are.
+    /// Returns when there is something to do again, if nothing happens before and restraints stay as they are.
     #[must_use]
     pub fn next_due(&self, rest: Rest, now: Moment, surroundings: &impl Surroundings) -> Option<Moment> {
-        // While it is held, what is due stays due.
+        // While it is held, due work stays due.
         if surroundings.is_held() {
             return None;
         }
-        // Clocks are compared again and again.
+        // Clocks are compared repeatedly.
         let paused = (!self.held_by_clock.is_empty()).then(|| now.after(LONGEST_SLEEP));
         let wanted = match rest {
             Rest::Full(until) => until,
@@ -538,8 +537,8 @@ pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }
 
-/// Reports whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree
-/// may say no.
+/// Reports whether objects of a resource may be deleted now, according to the breaker, the configuration and the agreement of
+/// clocks.
 fn may_delete(
     resource: ResourceId,
     clocks_disagree: &OnceCell<bool>,
@@ -571,7 +570,7 @@ pub fn changes(request: &Request) -> bool {
     }
 }
 
-/// The resource of the object that a request is about, where it may change something on its behalf.
+/// Returns the resource of the object that a request is about, if it may change something on its behalf.
 fn changed_resource(request: &Request) -> Option<ResourceId> {
     match request {
         Request::Delete { key, .. }
@@ -583,7 +582,7 @@ fn changed_resource(request: &Request) -> Option<ResourceId> {
     }
 }
 
-/// The object that a request deletes, if it deletes one.
+/// Returns the object that a request deletes, if it deletes one.
 fn deleted(request: &Request) -> Option<&ObjectKey> {
     match request {
         Request::Delete { key, .. } | Request::Guarded { key, change: Change::ForceDelete, .. } => Some(key),
@@ -591,7 +590,7 @@ fn deleted(request: &Request) -> Option<&ObjectKey> {
     }
 }
 
-/// The object whose storage a request destroys, if it does.
+/// Returns the object whose storage a request destroys, if it does.
 fn emptied(request: &Request) -> Option<&ObjectKey> {
     match request {
         Request::Outside { key, call: OutsideCall::DeleteStorage(_), .. } => Some(key),

@@ -1,34 +1,34 @@
-//! Leader election as Kubernetes' controllers do it, as a pure decision: a Lease and a clock in, the next request and
-//! the time until which the candidate may act out.
+//! Leader election like that of Kubernetes' controllers, as a pure decision: from a Lease and a clock to the next request, and to
+//! the time until which the candidate may act.
 //!
-//! A candidate that finds the Lease free, or not renewed for the duration that its holder wrote into it (measured on
-//! our own clock from the last observed change), writes itself into it, with the version as precondition. Clocks of
-//! different machines are never compared: a moment here is a duration since a fixed point of this process. Two
-//! candidates never act at once as long as their clocks run equally fast up to a factor of [`Election`]'s lease
-//! duration by its renew deadline (15 s by 10 s by default).
+//! A candidate that finds the Lease free, or not renewed for the duration that its holder wrote to it (measured on the candidate's
+//! own clock from the last observed change), writes itself as the holder, with the version as precondition. Clocks of different
+//! machines are never compared: a moment here is a duration since a fixed point of this process. Two candidates never act at once
+//! as long as the speeds of their clocks differ by less than the factor of [`Election`]'s lease duration to its renew deadline (15
+//! s to 10 s by default).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The contents of a Lease.
+/// Contents of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Its holder; empty if there is none.
+    /// Holder of the Lease; empty if there is none.
     pub holder: String,
     /// Validity after a change, seconds.
     pub duration_seconds: u64,
-    /// When the holder got it, as written.
+    /// Time at which the holder acquired it, as written.
     pub acquired: String,
-    /// When the holder last renewed it, as written.
+    /// Time at which the holder last renewed it, as written.
     pub renewed: String,
-    /// Number of changes of the holder.
+    /// Number of changes of holder.
     pub transitions: u64,
 }
 
 impl Record {
-    /// Reads `.spec` of a Lease; missing fields are empty.
+    /// Parses `.spec` of a Lease; missing fields are empty.
     #[must_use]
     pub fn of_lease(lease: &Value) -> Self {
         let spec = &lease["spec"];
@@ -43,7 +43,7 @@ impl Record {
         }
     }
 
-    /// The `.spec` to write.
+    /// Returns the `.spec` to write.
     #[must_use]
     pub fn spec(&self) -> Value {
         json!({
@@ -60,11 +60,11 @@ pub enum Ask {
     Read,
     /// POST this.
     Create(Record),
-    /// PUT this, with the version that was last read or written as precondition.
+    /// PUT this, with the last version that was read or written as precondition.
     Replace(Record),
 }
 
-/// The outcome of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The Lease as read.
@@ -73,7 +73,7 @@ pub enum Reply {
     Missing,
     /// The write was applied.
     Written,
-    /// It was refused, or its outcome is unknown, for this reason.
+    /// The request was refused or its outcome is unknown, for this reason.
     Failed(String),
 }
 
@@ -86,18 +86,18 @@ pub enum After {
     Over(Round),
 }
 
-/// The result of a round.
+/// Result of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// The Lease is ours.
+    /// This candidate holds the Lease.
     Holds,
-    /// Another candidate holds it: send nothing.
+    /// Another candidate holds the Lease: send nothing.
     HeldByOther,
     /// The state is unknown, for this reason.
     Failed(String),
 }
 
-/// The last request.
+/// Last request.
 #[derive(Clone, Debug)]
 enum Pending {
     Nothing,
@@ -106,26 +106,26 @@ enum Pending {
     Write(Record),
 }
 
-/// One candidate: its knowledge of the Lease, and until when it may act.
+/// One candidate: its knowledge of the Lease, and the time until which it may act.
 ///
-/// It works in rounds of a few requests: [`Election::begin`], then [`Election::answered`] with each reply. An aborted
-/// round is followed by another.
+/// It works in rounds of a few requests: [`Election::begin`], then [`Election::answered`] with each reply. An aborted round is
+/// followed by another.
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: String,
     lease_duration: Duration,
     renew_deadline: Duration,
-    /// The Lease as last read, and when that state was first seen.
+    /// Lease as last read, and when that state was first seen.
     observed: Option<(Record, Duration)>,
     pending: Pending,
-    /// When the round began.
+    /// Time at which the round began.
     asked: Duration,
     acts_until: Option<Duration>,
 }
 
 impl Election {
-    /// A candidate that knows nothing yet. It writes `lease_duration` into the Lease, in whole seconds, and acts for
-    /// the shorter `renew_deadline`, counted from the beginning of the round that renewed it.
+    /// Creates a candidate without knowledge. It writes `lease_duration` to the Lease, in whole seconds, and acts for the shorter
+    /// `renew_deadline`, counted from the beginning of the round that renewed it.
     #[must_use]
     pub fn new(identity: String, lease_duration: Duration, renew_deadline: Duration) -> Self {
         Self {
@@ -139,20 +139,20 @@ impl Election {
         }
     }
 
-    /// Reports whether the last record read or written names us. That alone permits nothing: see
+    /// Reports whether the last record that was read or written names this candidate. That alone permits nothing: see
     /// [`Election::may_act`].
     #[must_use]
     pub fn leads(&self) -> bool {
         self.observed.as_ref().is_some_and(|(record, _)| record.holder == self.identity)
     }
 
-    /// The last known holder of the Lease.
+    /// Returns the last known holder of the Lease.
     #[must_use]
     pub fn holder(&self) -> &str {
         self.observed.as_ref().map_or("", |(record, _)| &record.holder)
     }
 
-    /// Until when we may act, if we lead.
+    /// Returns the time until which this candidate may act, if it leads.
     #[must_use]
     pub fn acts_until(&self) -> Option<Duration> {
         self.acts_until
@@ -164,13 +164,13 @@ impl Election {
         self.acts_until.is_some_and(|until| now < until)
     }
 
-    /// Reports whether our time is over, so that the Lease is lost.
+    /// Reports whether its time is over, so that the Lease is lost.
     #[must_use]
     pub fn is_overdue(&self, now: Duration) -> bool {
         self.acts_until.is_some_and(|until| now >= until)
     }
 
-    /// Begins a round. A leader writes at once, and reads only if that fails.
+    /// Begins a round. A leader writes immediately, and reads only if that fails.
     pub fn begin(&mut self, now: Duration, wall: Timestamp) -> Ask {
         self.asked = now;
         match self.observed.as_ref().filter(|_| self.leads()) {
@@ -208,7 +208,7 @@ impl Election {
         }
     }
 
-    /// Ends our term, and returns what to write so that the Lease is free at once. Nothing may be sent after it.
+    /// Ends its term, and returns what to write so that the Lease is free immediately. Nothing may be sent after it.
     pub fn release(&mut self, wall: Timestamp) -> Option<Record> {
         self.stop();
         let (record, _) = self.observed.as_ref().filter(|_| self.leads())?;
@@ -222,7 +222,7 @@ impl Election {
         })
     }
 
-    /// Ends our term.
+    /// Ends its term.
     pub fn stop(&mut self) {
         self.acts_until = None;
     }
@@ -272,7 +272,7 @@ impl Election {
     }
 }
 
-/// RFC 3339 with six digits, as `metav1.MicroTime` is written.
+/// Formats RFC 3339 with six digits, like `metav1.MicroTime`.
 fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
@@ -307,13 +307,13 @@ mod tests {
         }
     }
 
-    /// A candidate that has read the Lease at a moment.
+    /// Returns a candidate that has read the Lease at a moment.
     fn after_read(candidate: &mut Election, found: Reply, now: Duration, wall: Timestamp) -> After {
         assert_eq!(candidate.begin(now, wall), Ask::Read);
         candidate.answered(found, now, wall)
     }
 
-    /// One that has led since the beginning.
+    /// Returns a candidate that has led since the beginning.
     fn leader(identity: &str, transitions: u64) -> Election {
         let mut leader = candidate(identity);
         let taken = after_read(&mut leader, Reply::Found(record("", 0, transitions - 1)), at(0), wall(0));
@@ -366,7 +366,7 @@ mod tests {
             let after = after_read(&mut one, Reply::Missing, at(now), wall(16));
             assert_eq!(matches!(after, After::Ask(Ask::Create(_))), expected, "at {now} ms: {after:?}");
         }
-        // A released Lease is recreated at once, and so is its own.
+        // A released Lease is recreated immediately, and so is its own.
         let mut one = candidate("b");
         let _ = after_read(&mut one, Reply::Found(record("", 0, 3)), at(0), wall(0));
         let after = after_read(&mut one, Reply::Missing, at(0), wall(0));

@@ -1,4 +1,4 @@
-//! The engines of garbage collection, as a [`Controller`](crate::controller::Controller) drives them.
+//! Engines of garbage collection, as a [`Controller`](crate::controller::Controller) drives them.
 
 use gc_collectors::engine::AnyCollector;
 use gc_collectors::expiry::ExpiryEngine;
@@ -7,15 +7,15 @@ use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
 
 use crate::controller::Engine;
 
-/// An engine that learns everything from events, the time and outcomes included.
+/// An engine that learns everything from events, including the time and outcomes.
 pub trait EventEngine {
     /// Takes one event.
     fn handle(&mut self, event: Event);
-    /// The next thing to do, or `None` if there is nothing to do now.
+    /// Returns the next thing to do, or `None` if there is nothing to do now.
     fn poll_effect(&mut self) -> Option<Effect>;
-    /// When it needs the next tick, if at all.
+    /// Returns when it needs the next tick, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
-    /// The clock that its ticks follow was set: it shows this now.
+    /// Sets the time after the clock that its ticks follow was set.
     fn set_clock(&mut self, now: Timestamp);
     /// Returns the number of known objects of a resource, if it is counted.
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
@@ -56,7 +56,7 @@ impl EventEngine for gc_ownership::Engine {
         self.next_wakeup()
     }
 
-    /// Its timers follow a clock that is never set.
+    /// Does nothing, because its timers follow a clock that is never set.
     fn set_clock(&mut self, _now: Timestamp) {}
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
@@ -86,7 +86,7 @@ impl EventEngine for ExpiryEngine {
     }
 }
 
-/// An [`EventEngine`].
+/// Adapter for an [`EventEngine`].
 #[derive(Debug)]
 pub struct ByEvents<E>(pub E);
 
@@ -122,7 +122,7 @@ impl<E: EventEngine> Engine for ByEvents<E> {
     }
 }
 
-/// A retention collector with its schedule, which learns from narrow facts.
+/// Adapter for a retention collector with its schedule, which learns from narrow facts.
 pub struct ByFacts<C: ?Sized>(pub Box<C>);
 
 impl<C: ?Sized> std::fmt::Debug for ByFacts<C> {
@@ -166,22 +166,22 @@ impl<C: AnyCollector + ?Sized> Engine for ByFacts<C> {
     }
 }
 
-/// The retention policies of a cluster. What was put into the roster counts from the next [`Policies::settle`] on.
+/// Retention policies of a cluster. Changes of the roster take effect at the next [`Policies::settle`].
 #[derive(Debug, Default)]
 pub struct Policies {
-    /// Their roster.
+    /// The roster.
     pub roster: Roster,
     now: Timestamp,
     steady: Timestamp,
 }
 
 impl Policies {
-    /// Takes in what was put into the roster, at the time of the last tick.
+    /// Applies changes of the roster, at the time of the last tick.
     pub fn settle(&mut self) {
         self.roster.tick(self.now, self.steady);
     }
 
-    /// When a status may have to be written, by the clock that is never set.
+    /// Returns when a status may have to be written, by the clock that is never set.
     #[must_use]
     pub fn next_status(&self) -> Option<Timestamp> {
         self.roster.next_wakeup(|_| false).1
@@ -210,7 +210,7 @@ impl Engine for Policies {
         self.settle();
     }
 
-    /// A run pauses while its resource is stopped, and continues from there: nothing of it is held.
+    /// Does nothing: a run pauses while its resource is stopped, and continues from there without withheld effects.
     fn release(&mut self, _resource: Option<ResourceId>) {}
 
     fn next_wakeup(&self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<Timestamp> {

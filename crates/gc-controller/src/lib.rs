@@ -1,9 +1,8 @@
-//! The layer between the deciding engines and an API server: when a request may be sent, what proves
-//! completeness, and what time it is.
+//! The layer between the deciding engines and an API server: when a request may be sent, what proves completeness, and what time it
+//! is.
 //!
-//! Everything here is a state machine without I/O, clock or randomness: it takes in what was observed and what time it
-//! is, and answers what to do. `gc-kube` drives it over a network and `gc-sim` over a simulated one, so that what is
-//! simulated is what ships.
+//! Everything here is a state machine without I/O, clock or randomness: it takes observations and the time, and returns what to do.
+//! `gc-kube` drives it over a network and `gc-sim` over a simulated one, so that the simulation tests what ships.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,10 +1,10 @@
-//! The loop of the namespace controller: which terminating namespace gets a pass when, what its passes ask of the server, and
-//! what they remember for later ones.
+//! Loop of the namespace controller: which terminating namespace gets a pass when, the requests of passes, and what they remember
+//! for later ones.
 //!
 //! A pass decides by itself ([`EmptyingPass`]), and so does the queue of namespaces ([`Queue`]). [`Passes`] connects them: it
-//! begins passes, hands out their questions, takes the answers in any order and reports how passes have ended. It obeys the
-//! same restraints as every [`Controller`](crate::controller::Controller): a pause, a dry run, the circuit breaker and the
-//! concurrency limit. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
+//! begins passes, returns their requests, takes the responses in any order and reports how passes have ended. It obeys the same
+//! restraints as every [`Controller`](crate::controller::Controller): a pause, a dry run, the circuit breaker and the concurrency
+//! limit. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::breaker::{Admission, Ticket};
 use crate::concurrency::{ConcurrencyOptions, Pacer, Signal};
 use crate::controller::{Rest, Surroundings};
 
-/// The present time.
+/// The current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// By the clock that delays and memory follow, which is never set.
+    /// Time of the clock that delays and memory follow, which is never set.
     pub time: Timestamp,
-    /// By the clock that paces requests.
+    /// Time of the clock that limits requests.
     pub moment: Moment,
 }
 
-/// A question of a pass to the server.
+/// A request of a pass to the server.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The namespace that the pass is about.
+    /// Namespace of the pass.
     pub namespace: Arc<str>,
-    /// The question.
+    /// The request.
     pub ask: Ask,
-    /// The namespace as the pass has read it last.
+    /// The namespace as last read by the pass.
     pub view: Arc<View>,
-    /// The same as the server wrote it: what is written to the namespace is written into this.
+    /// The namespace as the server returned it; writes to the namespace modify this.
     pub document: Arc<Value>,
     pass: u64,
     id: AskId,
@@ -56,27 +56,27 @@ impl Question {
     }
 }
 
-/// The answer to a question.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Reply of the server.
     pub reply: Reply,
     /// The namespace, if it was read.
     pub read: Option<Value>,
-    /// Number of objects it has deleted that were not terminating before.
+    /// Number of objects that it deleted and that were not terminating before.
     pub deleted: u64,
-    /// Evidence of its last call about the server, and the number of its calls; `None` if it says nothing.
+    /// Evidence about the server from its last call, and the number of its calls; `None` if there is no evidence.
     pub signal: Option<(Signal, u32)>,
 }
 
-/// A pass that is over.
+/// A completed pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedPass {
     /// The namespace.
     pub namespace: Arc<str>,
-    /// Its UID, if the pass has seen it.
+    /// UID of the namespace, if the pass has seen it.
     pub uid: Option<Uid>,
-    /// End of the pass.
+    /// Result of the pass.
     pub end: End,
 }
 
@@ -89,26 +89,26 @@ struct RunningPass {
     document: Arc<Value>,
 }
 
-/// The passes over all terminating namespaces. See the module.
+/// Passes over all terminating namespaces. See the module.
 #[derive(Debug)]
 pub struct Passes {
     queue: Queue,
     memory: Memory,
-    /// The passes under way, of which the queue bounds the number.
+    /// Passes in progress, whose number the queue bounds.
     running: BTreeMap<Arc<str>, RunningPass>,
     next_number: u64,
     pacer: Pacer,
-    /// Why there was no question at the last poll.
+    /// Reason why there was no request at the last poll.
     rest: Rest,
-    /// The namespaces that a dry run has reported, to be emptied when it ends; the queue bounds their number.
+    /// Namespaces that a dry run has reported, to be emptied when it ends; the queue bounds their number.
     dry_runs: BTreeSet<Arc<str>>,
-    /// The namespaces in which only others have something left to do.
+    /// Namespaces in which only others have something left to do.
     waiting_for_others: BTreeSet<Arc<str>>,
     ended: VecDeque<EndedPass>,
 }
 
 impl Passes {
-    /// No namespace is known.
+    /// Creates passes before any namespace is known.
     #[must_use]
     pub fn new(settle_milliseconds: i64, concurrency: ConcurrencyOptions) -> Self {
         Self {
@@ -126,23 +126,22 @@ impl Passes {
 
     // ---- observe ----
 
-    /// These namespaces were found terminating before the first pass, at a time when a predecessor may still have had requests
-    /// on their way.
+    /// Records namespaces that were terminating before the first pass, when a predecessor may still have had requests in flight.
     pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
         self.memory.inherit(terminating, then);
     }
 
-    /// A namespace is terminating, or has changed since.
+    /// Records that a namespace is terminating, or has changed since.
     pub fn observed(&mut self, name: &Arc<str>, now: Timestamp) {
         self.queue.observed(name, now);
     }
 
-    /// A list of all namespaces has found it terminating.
+    /// Records that a list of all namespaces contains it as terminating.
     pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
         self.queue.listed(name, now);
     }
 
-    /// Something may have changed in every namespace: none waits for its next pass any longer.
+    /// Makes all namespaces due, because something may have changed in each.
     pub fn hurry(&mut self, now: Timestamp) {
         self.waiting_for_others.clear();
         self.queue.hurry(now);
@@ -155,7 +154,7 @@ impl Passes {
 
     // ---- act ----
 
-    /// The next question for the server, if there is one now.
+    /// Returns the next request to the server, if there is one now.
     pub fn poll_question(&mut self, now: Now, surroundings: &impl Surroundings) -> Option<Question> {
         self.rest = Rest::Idle;
         self.abandon(now.time, surroundings);
@@ -187,8 +186,8 @@ impl Passes {
         None
     }
 
-    /// Ends the passes that may not continue and await no answers. The next one reads the namespace again: it may be another
-    /// one by then.
+    /// Ends the passes that may not continue and await no responses. The next one reads the namespace again, which may have been
+    /// replaced by then.
     fn abandon(&mut self, now: Timestamp, surroundings: &impl Surroundings) {
         let (is_held, is_dry_run) = (surroundings.is_held(), surroundings.dry_run().is_some());
         let may_end = |running: &RunningPass| is_held || running.is_dry_run != is_dry_run;
@@ -232,7 +231,7 @@ impl Passes {
         }
     }
 
-    /// Takes the answer to a question.
+    /// Takes the response to a request.
     pub fn answered(
         &mut self,
         question: &Question,
@@ -276,14 +275,14 @@ impl Passes {
         self.ended.push_back(EndedPass { namespace: Arc::clone(name), uid, end });
     }
 
-    /// The next pass that has ended, of those that were not reported yet.
+    /// Returns the next completed pass that was not reported yet.
     pub fn poll_end(&mut self) -> Option<EndedPass> {
         self.ended.pop_front()
     }
 
     // ---- rest ----
 
-    /// When there is something to do again, if no answer comes before and restraints stay as they are.
+    /// Returns when there is something to do again, if no response comes before and restraints stay as they are.
     #[must_use]
     pub fn next_wakeup(&self, now: Now, surroundings: &impl Surroundings) -> Option<Timestamp> {
         if surroundings.is_held() {
@@ -308,7 +307,7 @@ impl Passes {
         self.queue.is_empty()
     }
 
-    /// In how many of those only others have something left to do.
+    /// Returns in how many of these namespaces only others have something left to do.
     #[must_use]
     pub fn waiting_for_others(&self) -> usize {
         self.waiting_for_others.len()
@@ -321,12 +320,12 @@ impl Passes {
     }
 }
 
-/// Milliseconds of a duration, rounded up: whoever wakes up then does not come too early.
+/// Returns the milliseconds of a duration, rounded up so that a timer is not too early.
 fn milliseconds_up(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Returns the resource whose objects a question deletes.
+/// Returns the resource whose objects a request deletes.
 fn deleted_resource(ask: &Ask) -> Option<&ContainedResource> {
     match ask {
         Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),
@@ -334,11 +333,11 @@ fn deleted_resource(ask: &Ask) -> Option<&ContainedResource> {
     }
 }
 
-/// The answer to a question that the breaker does not admit. A deletion that it admits is counted.
+/// Returns the response to a request that the breaker does not admit. A deletion that it admits is counted.
 fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Result<Option<Ticket>, Reply> {
     let Some(resource) = deleted_resource(ask) else { return Ok(None) };
     let name: Arc<str> = resource.gvr.group_resource().into();
-    // Nothing is inferred: the namespace is terminating. Where objects are not counted there is no share of them.
+    // Nothing is inferred, because the namespace is terminating. If objects are not counted, there is no limit on the share.
     let why = match surroundings.ask_breaker(|breaker| breaker.admit(&name, false, None, now)) {
         None => return Ok(None),
         Some(Admission::Admitted(ticket)) => return Ok(Some(ticket)),
@@ -352,7 +351,7 @@ fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Resu
     Err(Reply::Failed { why, may_be_at_work: false })
 }
 
-/// One deletion was counted when it was asked for; there may have been none, or many.
+/// Corrects the count: one deletion was counted when it was requested, but there may have been none, or many.
 fn count_deletions(question: &Question, deleted: u64, now: Timestamp, surroundings: &impl Surroundings) {
     let (Some(resource), Some(ticket)) = (deleted_resource(&question.ask), question.ticket) else { return };
     let name = resource.gvr.group_resource();

@@ -1,6 +1,6 @@
-//! Effects as calls to an API server, and its answers as outcomes (spec `ownership-gc.md`, 4.5 to 4.7, 8 and 9).
+//! Effects as calls to an API server, and its responses as outcomes (spec `ownership-gc.md`, 4.5 to 4.7, 8 and 9).
 //!
-//! A request about one object is an [`Exchange`]: it says which call to send, takes in the answer, and says what follows, until
+//! A request about one object is an [`Exchange`]: it returns the call to send, takes the response, and returns what follows, until
 //! there is an outcome. It neither sends nor waits; `gc-kube` does that over HTTP, and `gc-sim` over the registry.
 
 use std::time::Duration;
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 
 use crate::concurrency::Signal;
 
-/// The pauses before the second, third and fourth try to remove a finalizer (spec section 8), after a conflict and after
-/// a failure of the moment: it takes two requests, after a third that led to it, and would hardly come about otherwise
-/// where many fail.
+/// Pauses before the second, third and fourth attempt to remove a finalizer (spec section 8), after a conflict and after a
+/// temporary failure. The removal takes two requests, after a third that led to it, and would rarely succeed otherwise where many
+/// requests fail.
 pub const FINALIZER_PAUSES: [Duration; 3] =
     [Duration::from_millis(10), Duration::from_millis(50), Duration::from_millis(250)];
 
-/// An outcome, and what it says about the server.
+/// An outcome, and the evidence about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerformedRequest {
-    /// For the engine.
+    /// Outcome for the engine.
     pub outcome: Outcome,
-    /// For the concurrency.
+    /// Evidence for the concurrency limit.
     pub signal: Signal,
     /// Number of calls.
     pub round_trips: u32,
@@ -37,14 +37,14 @@ impl PerformedRequest {
         Self { outcome, signal: Signal::Answered, round_trips: 0 }
     }
 
-    /// It is not known what became of it, by the fault of this process alone.
+    /// Creates a result of unknown outcome, where the fault is only this process's.
     #[must_use]
     pub fn failed(message: &str) -> Self {
         Self::without_a_call(failed(message))
     }
 }
 
-/// Kind of change.
+/// Kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// GET
@@ -62,13 +62,13 @@ pub enum Verb {
 pub struct Call {
     /// The verb.
     pub verb: Verb,
-    /// Empty for the object itself.
+    /// Subresource; empty for the object itself.
     pub subresource: &'static str,
-    /// Nothing for a GET.
+    /// Body; null for a GET.
     pub body: Value,
 }
 
-/// `Status` of an answer, as far as it is read.
+/// `Status` of a response, as far as it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `reason`
@@ -86,8 +86,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// reports whether it has reason NotFound, and names the object asked for, or the namespace it would be in. A 404 of any
-    /// other shape comes from a path that is not served, from a proxy, or is the answer to another request.
+    /// reports whether it has reason NotFound, and names the requested object, or the namespace it would be in. A 404 of any
+    /// other form comes from a path that is not served, from a proxy, or is the response to another request.
     #[must_use]
     pub fn proves_absence(&self, object: &RequestedObject<'_>) -> bool {
         let names_object =
@@ -98,30 +98,30 @@ impl Status {
         names_object || names_namespace
     }
 
-    /// Reports whether it has reason NotFound, and names this resource but no object of it: the resource is not served.
+    /// Reports whether it has reason NotFound, and names this resource but no object of it, so the resource is not served.
     #[must_use]
     pub fn proves_unserved(&self, group: &str, resource: &str, kind: &str) -> bool {
         self.is_about(group, resource, kind) && self.name.is_empty()
     }
 
-    /// Servers name a resource by its plural or by its kind.
+    /// Reports whether it names this resource. Servers name a resource by its plural or by its kind.
     fn is_about(&self, group: &str, resource: &str, kind: &str) -> bool {
         self.reason == "NotFound" && self.group == group && (self.kind == resource || self.kind == kind)
     }
 }
 
-/// An object as a request names it.
+/// An object, as a request names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedObject<'a> {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'a str,
     /// Plural name of its resource.
     pub resource: &'a str,
-    /// Its kind.
+    /// Kind of the object.
     pub kind: &'a str,
-    /// Empty if it has none.
+    /// Namespace; empty at cluster scope.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the object.
     pub name: &'a str,
 }
 
@@ -137,10 +137,10 @@ impl<'a> RequestedObject<'a> {
     }
 }
 
-/// The object of an answer.
+/// The object in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnsweredObject {
-    /// For the engine.
+    /// Observation for the engine.
     pub observed: ObservedObject,
     /// `metadata.resourceVersion` as the server wrote it.
     pub resource_version: String,
@@ -151,35 +151,36 @@ pub struct AnsweredObject {
 }
 
 impl AnsweredObject {
-    /// Reports whether the answer to a deletion shows that the object still exists: finalizers, a grace period, or what a namespace
-    /// waits for keep it. An object that is gone at once is shown without a deletion time, or with a grace period of 0.
+    /// Reports whether the response to a deletion shows that the object still exists, because of finalizers, a grace period, or the
+    /// contents of a namespace. An object that was removed immediately is shown without a deletion time, or with a grace period of
+    /// 0.
     fn remains(&self) -> bool {
         self.observed.deletion.deleting && (!self.finalizers.is_empty() || self.grace_seconds != Some(0))
     }
 }
 
-/// An answer of the server, which is decoded as far as it matters.
+/// A response of the server, which is decoded as far as it matters.
 pub trait Answer {
-    /// The HTTP status code.
+    /// Returns the HTTP status code.
     fn code(&self) -> u16;
-    /// The header `Retry-After`.
+    /// Returns the header `Retry-After`.
     fn retry_after(&self) -> Option<Duration>;
     /// Reports whether the body is an object with its UID.
     fn is_object(&self) -> bool;
-    /// The object in the body.
+    /// Returns the object in the body.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read.
+    /// Returns why it cannot be parsed.
     fn object(&self) -> Result<AnsweredObject, String>;
-    /// The `Status` in the body, if it is one.
+    /// Returns the `Status` in the body, if it is one.
     fn status(&self) -> Option<Status>;
-    /// The beginning of the body, for people.
+    /// Returns the beginning of the body in human-readable form.
     fn text(&self) -> String;
 }
 
-/// Reports whether something may be done outside on behalf of an object that was just read: other systems know no
-/// preconditions. `None` if it is as it was decided on; otherwise the outcome.
+/// Checks whether an action outside may be taken on behalf of an object that was just read, because other systems know no
+/// preconditions. `None` if the object is as it was decided on; otherwise the outcome.
 #[must_use]
 pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> Option<Outcome> {
     match read {
@@ -195,32 +196,32 @@ pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> O
 /// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send this, and call [`Exchange::answered`] or [`Exchange::unanswered`].
+    /// Send this, then call [`Exchange::answered`] or [`Exchange::unanswered`].
     Send(Call),
-    /// Wait for this long, then ask [`Exchange::paused`].
+    /// Wait for this long, then call [`Exchange::paused`].
     Pause(Duration),
-    /// It is over.
+    /// The exchange is over.
     Done(PerformedRequest),
 }
 
-/// Subject of the answer to the last call.
+/// Last call, to which the response belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// The GET of a read.
     Read,
     /// The DELETE.
     Delete,
-    /// The PATCH, which may remove the last finalizer of an object that is being deleted.
+    /// The PATCH, which may remove the last finalizer of a terminating object.
     Patch { is_last: bool },
     /// The GET before a finalizer is removed.
     Finalizers,
-    /// The GET after a change whose answer cannot be read.
+    /// The GET after a change whose response cannot be parsed.
     Unreadable,
-    /// The GET after a patch that was refused as invalid, which came to this.
+    /// The GET after a patch that was refused as invalid, with this outcome.
     Refused(Outcome),
 }
 
-/// A request on its way through its calls.
+/// A request in progress through its calls.
 #[derive(Clone, Debug)]
 pub struct Exchange<'a> {
     request: &'a Request,
@@ -232,8 +233,8 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Begins a request. Barriers, notes and calls outside are no requests about one object: they are answered elsewhere, and come
-    /// back as failed from here.
+    /// Begins a request. Barriers, Events and calls outside are not requests about one object: they are handled elsewhere, and fail
+    /// here.
     #[must_use]
     pub fn begin(request: &'a Request, resource: &'a ResourceInfo) -> (Self, Step) {
         let first = first_call(request);
@@ -252,7 +253,7 @@ impl<'a> Exchange<'a> {
         (exchange, step)
     }
 
-    /// The object that a request is about, if it is about one that this can be done to.
+    /// Returns the object that a request is about, if an exchange can handle it.
     #[must_use]
     pub fn subject(request: &Request) -> Option<&ObjectKey> {
         match request {
@@ -279,7 +280,7 @@ impl<'a> Exchange<'a> {
         self.send(stage, GET)
     }
 
-    /// The last call has no answer: it is not known whether the server did what it asked for.
+    /// Handles a last call without a response: it is unknown whether the server executed it.
     pub fn unanswered(&mut self, error: &str) -> Step {
         match std::mem::replace(&mut self.stage, Stage::Read) {
             Stage::Unreadable => self.conclude(failed(UNREADABLE)),
@@ -291,7 +292,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Takes in the answer to the last call.
+    /// Takes the response to the last call.
     pub fn answered(&mut self, answer: &impl Answer) -> Step {
         let stage = std::mem::replace(&mut self.stage, Stage::Read);
         let is_success = (200..300).contains(&answer.code());
@@ -302,8 +303,7 @@ impl<'a> Exchange<'a> {
         }
         let is_change = matches!(stage, Stage::Delete | Stage::Patch { .. });
         if is_success && !self.shows_object(answer) && !(is_change && answer.status().is_some()) {
-            // A proxy's page, one that broke on the way, or the answer to another request: it says nothing about what the
-            // server did.
+            // A proxy's page, a truncated response, or the response to another request says nothing about what the server did.
             return match stage {
                 Stage::Delete | Stage::Patch { .. } => self.look(Stage::Unreadable),
                 Stage::Refused(outcome) => self.conclude(outcome),
@@ -312,7 +312,7 @@ impl<'a> Exchange<'a> {
         }
         let refusal = (!is_success).then(|| self.refused(answer));
         match (stage, refusal) {
-            // Only that the object is gone, if it is, needs no second try.
+            // Only that the object is gone, if it is, needs no second attempt.
             (Stage::Unreadable, Some(Outcome::Absent)) => self.conclude(Outcome::Absent),
             (Stage::Unreadable, _) => self.conclude(failed(UNREADABLE)),
             (Stage::Refused(outcome), read) => {
@@ -325,8 +325,7 @@ impl<'a> Exchange<'a> {
             }
             (_, Some(refused)) => self.conclude(refused),
             (Stage::Read, None) => self.conclude(object(answer, Outcome::Found)),
-            // The watch delivers the consequences; the answer to a patch that takes the last finalizer still shows
-            // the object.
+            // The watch delivers the consequences; the response to a patch that removes the last finalizer still shows the object.
             (Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
             (Stage::Delete, None) => {
                 let shown = self.shows_object(answer).then(|| answer.object().ok()).flatten();
@@ -341,7 +340,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Returns true if the answer is the object that was asked for, by namespace and name; its UID may be another one.
+    /// Reports whether the response is the requested object, by namespace and name; its UID may be another one.
     fn shows_object(&self, answer: &impl Answer) -> bool {
         let is_subject = |shown: &AnsweredObject| {
             self.key().is_some_and(|key| {
@@ -386,7 +385,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Interprets an answer that is not a success.
+    /// Interprets a response that is not a success.
     fn refused(&self, answer: &impl Answer) -> Outcome {
         let status = answer.status();
         match answer.code() {
@@ -400,7 +399,7 @@ impl<'a> Exchange<'a> {
             409 => Outcome::Conflict,
             code => {
                 let message = status.as_ref().map_or_else(|| answer.text(), |status| status.message.clone());
-                // 408 and 429 say that it may be tried again.
+                // 408 and 429 mean that it may be retried.
                 if (400..500).contains(&code) && code != 408 && code != 429 {
                     return Outcome::Refused { code, message };
                 }
@@ -414,7 +413,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// A try has come to this; the removal of a finalizer is tried again.
+    /// Ends an attempt with this outcome; the removal of a finalizer is attempted again.
     fn conclude(&mut self, outcome: Outcome) -> Step {
         let is_momentary = self.signal == Signal::Answered
             && matches!(outcome, Outcome::Failed { retry_after_milliseconds: None, .. });
@@ -427,7 +426,7 @@ impl<'a> Exchange<'a> {
         Step::Done(PerformedRequest { outcome, signal: self.signal, round_trips: self.round_trips })
     }
 
-    /// The pause is over.
+    /// Continues after a pause.
     pub fn paused(&mut self) -> Step {
         self.signal = Signal::Answered;
         self.look(Stage::Finalizers)
@@ -459,7 +458,7 @@ fn signal_of(answer: &impl Answer) -> Signal {
     Signal::of_answer(answer.code(), || wait_of(answer, answer.status().as_ref()))
 }
 
-/// The patch that removes a finalizer; none if the object does not carry it.
+/// Returns the patch that removes a finalizer; `None` if the object does not carry it.
 fn finalizer_patch(shown: &AnsweredObject, finalizer: FinalizerName) -> Option<Value> {
     let finalizer = finalizer.to_string();
     if !shown.finalizers.contains(&finalizer) {
@@ -473,7 +472,7 @@ fn finalizer_patch(shown: &AnsweredObject, finalizer: FinalizerName) -> Option<V
     }}))
 }
 
-/// The first call of a request, or its outcome if there is none.
+/// Returns the first call of a request, or its outcome if there is none.
 #[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
 fn first_call(request: &Request) -> Result<(Stage, Call), Outcome> {
     let patch = |verb, subresource, body| (Stage::Patch { is_last: false }, Call { verb, subresource, body });
@@ -548,7 +547,7 @@ fn delete_options(uid: &Uid, version: Option<ResourceVersion>, policy: Propagati
     })
 }
 
-/// Preconditions of a change: UID and resourceVersion.
+/// Returns the preconditions of a change: UID and resourceVersion.
 #[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
 fn guards(uid: &Uid, version: ResourceVersion) -> Result<Value, Outcome> {
     if version == ResourceVersion::UNKNOWN {

@@ -3,25 +3,25 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A point on a monotonic clock: the time that has passed since some fixed start, which everything that is compared
-/// shares. Unlike the wall clock it is never set.
+/// A point on a monotonic clock: the time that has passed since a fixed start, which all compared points share. Unlike the wall
+/// clock, it is never set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The time at this distance from the start of the clock.
+    /// Creates the point at this distance from the start of the clock.
     #[must_use]
     pub const fn from_start(passed: Duration) -> Self {
         Self(passed)
     }
 
-    /// So much later.
+    /// Returns the point this much later.
     #[must_use]
     pub fn after(self, passed: Duration) -> Self {
         Self(self.0.saturating_add(passed))
     }
 
-    /// So much earlier, but not before the start.
+    /// Returns the point this much earlier, but not before the start.
     #[must_use]
     pub fn before(self, passed: Duration) -> Self {
         Self(self.0.saturating_sub(passed))

@@ -1,4 +1,4 @@
-//! The list and watch of one resource, without I/O: what to ask next, what the answers mean, and what follows from failures.
+//! The list and watch of one resource, without I/O: what to request next, what the responses mean, and how to handle failures.
 //!
 //! ```text
 //!            ┌────────── 410, or the version is unknown ──────────┐
@@ -10,9 +10,8 @@
 //!                              └──┘
 //! ```
 //!
-//! Nothing is kept of the objects: what vanished while no watch was running is found by whoever learns where a list begins
-//! and ends. The objects themselves do not come through here: whoever reads them hands them on between the
-//! [`Signal`]s, and says how far it has come.
+//! No objects are stored here: the consumer finds what vanished while no watch was running from where a list begins and ends. The
+//! objects themselves do not pass through here either: the reader passes them on between the [`Signal`]s, and reports its progress.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,21 +20,21 @@ use gc_types::ResourceVersion;
 
 use crate::backoff::Backoff;
 
-/// A watch is asked to end after between once and twice this time, so that watches spread over servers.
+/// Requested duration of a watch, which is between once and twice this time, so that watches spread over servers.
 pub const WATCH_SECONDS: u32 = 290;
-/// A watch that outlives its own end by this time is dead.
+/// Time beyond its own end after which a watch is dead.
 pub const WATCH_OVERTIME: Duration = Duration::from_secs(30);
-/// A streamed list that says nothing for this long comes from a server that does not know streamed lists.
+/// Silence after which a streamed list is taken to come from a server that does not support streamed lists.
 pub const STREAMED_LIST_SILENCE: Duration = Duration::from_secs(10);
-/// A watch that ends sooner counts as a failure, lest it is opened in a tight loop.
+/// Duration below which the end of a watch counts as a failure, so that it is not reopened in a tight loop.
 pub const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// The pause after a first failure; it doubles with each further one.
+/// Pause after a first failure; it doubles with each further one.
 pub const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// The longest of these pauses.
+/// Maximum pause.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// Above this size of a page, the next one has half as many objects; below a quarter of it, twice as many.
+/// Size of a page above which the next one has half as many objects; below a quarter of it, the next one has twice as many.
 pub const LARGE_PAGE_BYTES: usize = 16 << 20;
-/// So often a page is halved at most: then it has one object.
+/// Maximum number of times that a page is halved, after which it has one object.
 const MOST_HALVINGS: u32 = 10;
 
 /// Next request to the server, or a pause.
@@ -45,64 +44,64 @@ pub enum Ask {
     Wait(Duration),
     /// A page of a list (all of it, unless `is_paged`) of [`ListWatch::page_size`] objects; the first one if there is no token.
     Page {
-        /// True if pages are asked for.
+        /// True if pages are requested.
         is_paged: bool,
-        /// Where the page before ended; empty for the first.
+        /// End of the previous page; empty for the first.
         continue_token: String,
     },
-    /// The newest version: that of a list of one object.
+    /// The newest version, from a list of one object.
     Newest,
-    /// A watch from a version on, or (without one) a streamed list that continues as a watch.
+    /// A watch from a version or, without one, a streamed list that continues as a watch.
     Watch {
         /// The version.
         from: Option<String>,
-        /// After how many seconds the server is to end it.
+        /// Number of seconds after which the server should end it.
         seconds: u32,
     },
 }
 
-/// Message to the consumer of the resource, beside the objects.
+/// Message to the consumer of the resource, besides the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// A list begins: what is not delivered until it is synced is gone.
+    /// A list begins: objects that are not delivered until it is synced are gone.
     ListStarted,
-    /// Everything up to this version has been delivered; from here on every change is.
+    /// Everything up to this version has been delivered; from now on, every change is.
     Synced(ResourceVersion),
-    /// Nothing has changed up to this version but what was delivered.
+    /// Everything that has changed up to this version was delivered.
     Progress(ResourceVersion),
     /// The delivered objects may be out of date. Sent once, until it is synced again.
     Stale,
-    /// The resource may not be served any more.
+    /// The resource may no longer be served.
     NotServed,
-    /// It failed, for this reason; `was_synced` if everything had been delivered before.
+    /// Failed, for this reason; `was_synced` if everything had been delivered before.
     Failing {
-        /// Why.
+        /// Reason.
         why: RequestEnd,
         /// True if it was synced at some time.
         was_synced: bool,
     },
 }
 
-/// Reason for an early end.
+/// Reason why a request ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestEnd {
     /// The server ended the watch.
     #[error("the watch ended")]
     Finished,
-    /// No answer, or it broke off.
+    /// There was no response, or it broke off.
     #[error("{0}")]
     Unreachable(String),
-    /// The answer cannot be parsed.
+    /// The response cannot be parsed.
     #[error("a malformed answer: {0}")]
     Malformed(String),
-    /// An answer, or an event of the watch, other than what was asked for.
+    /// A response, or an event of the watch, that was not requested.
     #[error("the server answered {code}: {message}")]
     Refused {
         /// The HTTP status code.
         code: u16,
-        /// In the server's words.
+        /// Message of the server.
         message: String,
-        /// Delay that the server asks for.
+        /// Delay that the server requested.
         retry_after: Option<Duration>,
     },
     /// No data came for this long.
@@ -127,12 +126,12 @@ enum LastRequest {
     },
 }
 
-/// The list and watch of one resource. See the module.
+/// List and watch of one resource. See the module.
 #[derive(Clone, Debug)]
 pub struct ListWatch {
     streamed: bool,
     paged: bool,
-    /// Number of times that the page size was halved, since the objects are large.
+    /// Number of times that the page size was halved, because objects are large.
     halvings: u32,
     version: Option<String>,
     continue_token: String,
@@ -141,15 +140,15 @@ pub struct ListWatch {
     backoff: Backoff,
     was_synced: bool,
     announced_stale: bool,
-    /// The server may have been replaced by one that was restored from an older backup.
+    /// True if the server may have been replaced by one that was restored from an older backup.
     suspicious: bool,
-    /// Then it is listed again, however far the server is.
+    /// True to list again in that case, however far the server has progressed.
     relists: bool,
     signals: VecDeque<Signal>,
 }
 
 impl ListWatch {
-    /// Nothing has been listed. `streamed`: initial lists are asked for as streams first.
+    /// Creates a list and watch before anything is listed. With `streamed`, initial lists are first requested as streams.
     #[must_use]
     pub fn new(streamed: bool) -> Self {
         Self {
@@ -169,8 +168,8 @@ impl ListWatch {
         }
     }
 
-    /// Lists again after each failure that may have been the server's restart, in place of asking how far the server is: one that was
-    /// restored may have come as far since, with another content. For lists that cost no more than that question.
+    /// Lists again after each failure that may have been the server's restart, instead of asking for the newest version: a restored
+    /// server may have progressed as far since, with other contents. For lists that cost no more than that request.
     #[must_use]
     pub fn relisting(self) -> Self {
         Self { relists: true, ..self }
@@ -206,7 +205,7 @@ impl ListWatch {
         }
     }
 
-    /// The next signal, in the order in which they belong between the objects.
+    /// Returns the next signal, in the order in which they belong between the objects.
     pub fn poll_signal(&mut self) -> Option<Signal> {
         self.signals.pop_front()
     }
@@ -233,13 +232,13 @@ impl ListWatch {
         }
     }
 
-    /// Returns the page size, where `most` would be used for small objects.
+    /// Returns the page size, if `most` is used for small objects.
     #[must_use]
     pub fn page_size(&self, most: usize) -> usize {
         (most >> self.halvings).max(1)
     }
 
-    /// A page, or a whole list, of this size has come: the next page has fewer objects if they are large.
+    /// Takes the size of a page, or a whole list: the next page has fewer objects if they are large.
     pub fn page_came(&mut self, bytes: usize) {
         if bytes > LARGE_PAGE_BYTES {
             self.shrink_pages(1);
@@ -252,8 +251,8 @@ impl ListWatch {
         self.halvings = (self.halvings + halvings).min(MOST_HALVINGS);
     }
 
-    /// The page that was asked for has been handed on: the version of the list, and where the next page begins (empty if it was the
-    /// last).
+    /// Records that the requested page has been passed on: the version of the list, and where the next page begins (empty if it was
+    /// the last).
     pub fn page_read(&mut self, version: &str, continue_token: &str) {
         continue_token.clone_into(&mut self.continue_token);
         if continue_token.is_empty() {
@@ -262,9 +261,9 @@ impl ListWatch {
         }
     }
 
-    /// The server has said how far it is. To a watch from a version that lies ahead of it, a server that was restored from an
-    /// older backup says nothing until it has caught up, and nothing ever about what it has lost. So after a failure that may have
-    /// been its restart, it is asked first.
+    /// Takes the newest version of the server. If a watch starts from a version ahead of it, a server that was restored from an
+    /// older backup sends nothing until it has caught up, and never what it has lost. After a failure that may have been its
+    /// restart, it is therefore asked first.
     pub fn newest_read(&mut self, version: &str) {
         self.suspicious = false;
         let newest = ResourceVersion::parse(version);
@@ -276,7 +275,7 @@ impl ListWatch {
         }
     }
 
-    /// The server has begun to answer the watch.
+    /// Records that the server has begun to answer the watch.
     pub fn opened(&mut self) {
         let LastRequest::Watch { listing, opened, .. } = &mut self.asked else { return };
         *opened = true;
@@ -289,14 +288,14 @@ impl ListWatch {
         }
     }
 
-    /// The watch has delivered an object at a version, which has been passed on.
+    /// Records that the watch has delivered an object at a version, which has been passed on.
     pub fn reached(&mut self, version: &str) {
         if !self.is_listing() && !version.is_empty() {
             self.version = Some(version.to_owned());
         }
     }
 
-    /// The watch has reported how far it is.
+    /// Records that the watch has reported its progress.
     pub fn bookmark(&mut self, version: &str, ends_list: bool) {
         match &mut self.asked {
             LastRequest::Watch { listing, .. } if *listing => {
@@ -314,7 +313,7 @@ impl ListWatch {
 
     fn succeed(&mut self, version: &str) {
         self.version = Some(version.to_owned());
-        // The list has said how far the server is.
+        // The list has shown how far the server has progressed.
         self.suspicious = false;
         self.backoff.reset();
         self.sync(version);
@@ -332,7 +331,7 @@ impl ListWatch {
         if let LastRequest::Watch { seconds, listing: false, .. } = asked
             && *ended == RequestEnd::Finished
         {
-            // Before its time: the server is going down, and who comes up may be another.
+            // An early end means that the server is going down, and another one may replace it.
             self.suspicious |= elapsed < Duration::from_secs(u64::from(seconds) - 1);
             if elapsed >= SHORT_WATCH {
                 self.backoff.reset();
@@ -369,8 +368,9 @@ impl ListWatch {
         self.fail(ended, fraction);
     }
 
-    /// A list whose continue token expired is too slow for pages: whole, the next time, and in pages after that, as the whole may
-    /// be too much to read at once. A page that is too large, or did not come in time, has fewer objects the next time.
+    /// Handles a failed page. If its continue token expired, the list is too slow for pages: it is requested whole the next time,
+    /// and in pages after that, because the whole may be too large for one read. After a page that was too large, or too slow, the
+    /// next one has fewer objects.
     fn page_failed(&mut self, ended: &RequestEnd, elapsed: Duration) {
         let was_paged = std::mem::replace(&mut self.paged, true);
         match ended {
@@ -383,7 +383,7 @@ impl ListWatch {
         }
     }
 
-    /// Reports whether a streamed list ended as those do of servers that do not know them.
+    /// Reports whether a streamed list ended like those of servers that do not support them.
     fn is_not_streamed(asked: LastRequest, ended: &RequestEnd, elapsed: Duration) -> bool {
         let LastRequest::Watch { listing: true, opened, .. } = asked else { return false };
         match ended {

@@ -19,13 +19,13 @@ use crate::error::CriError;
 use crate::listing::{self, ContainerEvent, ListedContainer, ListedImages, ManagedLabel};
 use crate::{Endpoint, protocol};
 
-/// Largest accepted answer. CRI-O sends up to 80 MiB; gRPC's own default of 4 MiB is far too small.
+/// Maximum size of an answer. CRI-O sends up to 80 MiB; gRPC's own default of 4 MiB is far too small.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
-/// Longest wait for a connection.
+/// Maximum wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shortest grace period for a container in an unknown state.
+/// Minimum grace period for a container in an unknown state.
 const MIN_STOP_GRACE_SECONDS: i64 = 2;
-/// Version of the handshake that the kubelet uses.
+/// Handshake version that the kubelet uses.
 const HANDSHAKE_VERSION: &str = "0.1.0";
 
 /// Options of the client.
@@ -54,7 +54,7 @@ impl Default for Options {
 pub struct CallObserver(Arc<dyn Fn(&'static str, Duration, bool) + Send + Sync>);
 
 impl CallObserver {
-    /// Sets this function.
+    /// Creates an observer that calls this function.
     pub fn new(observe: impl Fn(&'static str, Duration, bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(observe))
     }
@@ -72,25 +72,25 @@ impl std::fmt::Debug for CallObserver {
     }
 }
 
-/// The runtime that answers.
+/// The answering runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeVersion {
-    /// Such as `containerd`.
+    /// Name, such as `containerd`.
     pub name: String,
-    /// Its version.
+    /// Version of the runtime.
     pub version: String,
 }
 
 /// Facts that only the status of a container contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerDetails {
-    /// Its state.
+    /// State of the container.
     pub state: ContainerState,
     /// Path of its log; empty if it has none.
     pub log_path: String,
     /// References of the images that it mounts.
     pub volumes: Vec<Arc<str>>,
-    /// Grace period that the kubelet recorded for stopping it, seconds, if it did.
+    /// Grace period in seconds that the kubelet recorded for stopping it, if it did.
     pub grace_period_seconds: Option<i64>,
 }
 
@@ -101,16 +101,16 @@ pub struct CriClient {
     endpoint: Endpoint,
     channel: Channel,
     options: Options,
-    /// The name by which the runtime calls itself.
+    /// Name by which the runtime calls itself.
     runtime: Arc<str>,
-    /// The runtime has no streaming lists: remembered, so that they are tried only once.
+    /// True once the runtime is known to have no streaming lists, so that they are tried only once.
     unary_lists_only: Arc<AtomicBool>,
 }
 
 impl CriClient {
-    /// Connects and makes the handshake. Fails with one clear reason: no answer, no permission, not CRI.
+    /// Connects and performs the handshake. Fails with one clear reason: no answer, no permission, not CRI.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<(Self, RuntimeVersion), CriError> {
-        // The connection itself is made lazily and again after a restart; this first attempt finds errors early.
+        // The connection itself is made lazily, and again after a restart; this first attempt finds errors early.
         Self::reach(&endpoint).await?;
         let path = endpoint.path().to_owned();
         let connector = tower::service_fn(move |_: Uri| {
@@ -137,13 +137,13 @@ impl CriClient {
         })
     }
 
-    /// The endpoint that it is connected to.
+    /// Returns the endpoint that it is connected to.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The handshake.
+    /// Performs the handshake.
     pub async fn version(&self) -> Result<RuntimeVersion, CriError> {
         let request = protocol::VersionRequest { version: HANDSHAKE_VERSION.into() };
         let not_cri = |why: String| CriError::NotCri { endpoint: self.endpoint.clone(), why };
@@ -152,7 +152,7 @@ impl CriClient {
                 Err(CriError::Unimplemented { .. }) => {
                     return Err(not_cri("it does not know runtime.v1; v1alpha2 alone is not enough".into()));
                 }
-                // Bytes that are not HTTP/2 break the connection; a runtime that is starting answers by status.
+                // Bytes that are not HTTP/2 break the connection; a runtime that is starting answers with a status.
                 Err(CriError::Unavailable { message, .. } | CriError::Refused { message, .. })
                     if message.contains("transport error") || message.contains("h2 protocol") =>
                 {
@@ -170,7 +170,7 @@ impl CriClient {
         Ok(RuntimeVersion { name: answer.runtime_name, version: answer.runtime_version })
     }
 
-    /// Reports whether the runtime reports itself as ready; nothing is removed while it does not.
+    /// Reports whether the runtime says that it is ready; nothing is removed while it does not.
     pub async fn is_ready(&self) -> Result<bool, CriError> {
         let request = protocol::StatusRequest { verbose: false };
         let answer: protocol::StatusResponse = self.call("runtime.v1.RuntimeService/Status", request).await?;
@@ -178,7 +178,7 @@ impl CriClient {
         Ok(conditions.iter().any(|condition| condition.r#type == "RuntimeReady" && condition.status))
     }
 
-    /// All images.
+    /// Returns all images.
     pub async fn images(&self) -> Result<ListedImages, CriError> {
         let streamed = self
             .list_streamed("runtime.v1.ImageService/StreamImages", protocol::ListImagesRequest {})
@@ -193,7 +193,7 @@ impl CriClient {
         Ok(listing::images(listed))
     }
 
-    /// All sandboxes.
+    /// Returns all sandboxes.
     pub async fn sandboxes(&self) -> Result<Vec<Sandbox>, CriError> {
         let request = protocol::ListPodSandboxRequest { filter: None };
         let streamed =
@@ -230,8 +230,8 @@ impl CriClient {
         Ok(all.into_values().collect())
     }
 
-    /// All containers, in every state. `sandboxes` decides which of them are managed, and splits the list if it is
-    /// too long for one message.
+    /// Returns all containers, in every state. `sandboxes` decides which of them are managed, and splits the list if it is too long
+    /// for one message.
     pub async fn containers(&self, sandboxes: &[Sandbox]) -> Result<Vec<ListedContainer>, CriError> {
         let request = protocol::ListContainersRequest { filter: None };
         let streamed =
@@ -262,9 +262,8 @@ impl CriClient {
         Ok(answer.containers)
     }
 
-    /// By state; and if the containers of one state are still too many, by state and sandbox. States are listed in
-    /// the order in which a container passes through them, so that one that changes state between two calls is not
-    /// missed.
+    /// Lists containers by state and, if those of one state are still too many, by state and sandbox. States are listed in the
+    /// order in which a container passes through them, so that one that changes state between two calls is not missed.
     async fn containers_in_parts(&self, sandboxes: &[Sandbox]) -> Result<Vec<protocol::Container>, CriError> {
         let states = [
             protocol::ContainerState::Created,
@@ -281,8 +280,8 @@ impl CriClient {
                 }),
             };
             let part = match self.list_containers(filter("")).await {
-                // Containers whose sandbox is gone are in no part, so the list would be incomplete: only runtimes
-                // that remove containers with their sandbox (all current ones) can be listed this way.
+                // Containers whose sandbox is gone are in no part, so the list would be incomplete: only runtimes that remove
+                // containers with their sandbox (all current ones) can be listed this way.
                 Err(CriError::TooLarge { .. }) => {
                     let mut parts = Vec::new();
                     for sandbox in sandboxes {
@@ -297,7 +296,7 @@ impl CriClient {
         Ok(all.into_values().collect())
     }
 
-    /// The facts that only the status of a container contains; `None` if it is gone.
+    /// Returns the facts that only the status of a container contains; `None` if it is gone.
     pub async fn container_details(
         &self,
         container: &ContainerId,
@@ -322,7 +321,7 @@ impl CriClient {
         }))
     }
 
-    /// The layers of an image, each once, if the runtime reports them; otherwise empty.
+    /// Returns the layers of an image, each once, if the runtime reports them; otherwise empty.
     pub async fn image_layers(&self, image: &ImageId) -> Result<Vec<LayerId>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: true };
         let answer: protocol::ImageStatusResponse =
@@ -330,8 +329,7 @@ impl CriClient {
         Ok(answer.info.get("info").map(|info| layers_of_info(info)).unwrap_or_default())
     }
 
-    /// The current state of an image: its names, and whether the runtime pins it; `None` if it is gone. Without
-    /// layers.
+    /// Returns the current state of an image: its names, and whether the runtime pins it; `None` if it is gone. Without layers.
     pub async fn image(&self, image: &ImageId) -> Result<Option<Image>, CriError> {
         let request = protocol::ImageStatusRequest { image: Some(spec(image, "")), verbose: false };
         let answer: protocol::ImageStatusResponse =
@@ -345,7 +343,7 @@ impl CriClient {
         done(self.call("runtime.v1.ImageService/RemoveImage", request).await)
     }
 
-    /// Stops a container with the grace period that the kubelet recorded, at least two seconds.
+    /// Stops a container with the grace period that the kubelet recorded, but at least two seconds.
     pub async fn stop_container(
         &self,
         container: &ContainerId,
@@ -363,7 +361,7 @@ impl CriClient {
         done(self.call("runtime.v1.RuntimeService/RemoveContainer", request).await)
     }
 
-    /// Stops and removes a sandbox; if stopping fails, it is not removed.
+    /// Stops and removes a sandbox; if stopping it fails, it is not removed.
     pub async fn remove_sandbox(&self, sandbox: &SandboxId) -> Result<(), CriError> {
         let stop = protocol::StopPodSandboxRequest { pod_sandbox_id: sandbox.as_str().into() };
         done(self.call("runtime.v1.RuntimeService/StopPodSandbox", stop).await)?;
@@ -371,7 +369,7 @@ impl CriClient {
         done(self.call("runtime.v1.RuntimeService/RemovePodSandbox", remove).await)
     }
 
-    /// The paths of the filesystems with images, and of those with the writable layers of containers.
+    /// Returns the paths of the filesystems with images, and of those with the writable layers of containers.
     pub async fn filesystem_paths(&self) -> Result<(Vec<String>, Vec<String>), CriError> {
         let answer: protocol::ImageFsInfoResponse =
             self.call("runtime.v1.ImageService/ImageFsInfo", protocol::Empty {}).await?;
@@ -389,8 +387,8 @@ impl CriClient {
         Ok((images, paths(answer.container_filesystems)))
     }
 
-    /// Events of containers from now on. There is no replay: list after connecting. The stream may end at once
-    /// without an error, which means that the runtime does not send events.
+    /// Returns container events from now on. There is no replay, so list after connecting. The stream may end immediately without
+    /// an error, which means that the runtime does not send events.
     pub async fn events(
         &self,
     ) -> Result<impl Stream<Item = Result<ContainerEvent, CriError>> + use<>, CriError> {
@@ -415,7 +413,7 @@ impl CriClient {
         self.call_within(call, request, self.options.request_timeout).await
     }
 
-    /// One answer, within a time of its own. A bare message is a request, too.
+    /// Makes one call with its own timeout. A bare message is a request, too.
     pub(crate) async fn call_within<Q, A>(
         &self,
         call: &'static str,
@@ -441,13 +439,13 @@ impl CriClient {
             .unwrap_or(Err(CriError::Timeout { call: method(call), limit }));
         (self.options.observer.0)(method(call), began.elapsed(), answer.is_err());
         if answer.as_ref().is_err_and(CriError::is_outage) {
-            // The runtime may come back as a newer release, which streams.
+            // The runtime may come back as a newer release, which supports streaming.
             self.unary_lists_only.store(false, Ordering::Relaxed);
         }
         answer
     }
 
-    /// All messages of a streaming list, or `None` if the runtime does not have it. A broken stream is an error:
+    /// Returns all messages of a streaming list, or `None` if the runtime does not support it. A broken stream is an error:
     /// messages before the break are not used.
     async fn list_streamed<Q, A>(&self, call: &'static str, request: Q) -> Result<Option<Vec<A>>, CriError>
     where
@@ -498,12 +496,12 @@ impl CriClient {
         stream.map(tonic::Response::into_inner).map_err(|status| CriError::of(method(call), limit, &status))
     }
 
-    /// Reports whether the runtime has containerd's API beside CRI.
+    /// Reports whether the runtime has containerd's API besides CRI.
     pub(crate) fn is_containerd(&self) -> bool {
         &*self.runtime == "containerd"
     }
 
-    /// Timeout of each call.
+    /// Returns the timeout of each call.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.options.request_timeout
     }
@@ -513,7 +511,7 @@ impl CriClient {
     }
 }
 
-/// An object that is already gone need not be removed.
+/// Treats an object that is already gone as removed.
 pub(crate) fn done(answer: Result<protocol::Empty, CriError>) -> Result<(), CriError> {
     match answer {
         Err(error) if error.is_not_found() => Ok(()),
@@ -542,8 +540,9 @@ fn unreachable(call: &'static str, error: &tonic::transport::Error) -> CriError 
     CriError::Unavailable { call: method(call), message: format!("transport error: {error}") }
 }
 
-/// The verbose image status of containerd and CRI-O contains the image configuration as JSON text, with the digests
-/// of the unpacked layers. One invalid digest makes all layers unknown: a part would underestimate.
+/// Returns the layers in a verbose image status of containerd and CRI-O, which contains the image configuration as JSON text with
+/// the digests of the unpacked layers. One invalid digest makes all layers unknown, because only some of them would be an
+/// underestimate.
 pub(crate) fn layers_of_info(info: &str) -> Vec<LayerId> {
     #[derive(serde::Deserialize, Default)]
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! containerd's own API, at the socket where it serves CRI.
+//! containerd's own API, at the socket that also serves CRI.
 
 mod messages;
 
@@ -16,44 +16,44 @@ use prost::Message;
 use crate::client::{done, method};
 use crate::{CriClient, CriError, protocol::Empty};
 
-/// The namespace of Kubernetes.
+/// Kubernetes' namespace in containerd.
 const KUBERNETES: &str = "k8s.io";
-/// The header that names the namespace of a call.
+/// Header that names the namespace of a call.
 const NAMESPACE_HEADER: &str = "containerd-namespace";
-/// The lease whose removal makes containerd collect its garbage.
+/// Lease whose removal makes containerd collect its garbage.
 const LEASE: &str = "kubegc-garbage-collection";
 /// Maximum number of concurrent calls about single objects.
 const PARALLEL_CALLS: usize = 16;
-/// The kind of a snapshot that does not change any more.
+/// Kind of a snapshot that can no longer change.
 const COMMITTED: i32 = 3;
 const CONTENT_PLUGIN: &str = "io.containerd.content.v1";
 const SNAPSHOTTER_PLUGIN: &str = "io.containerd.snapshotter.v1";
 
-/// Usage of committed snapshots by snapshotter and key: they never change.
+/// Usage of committed snapshots, which never change, by snapshotter and key.
 pub type SnapshotUsages = BTreeMap<(String, String), Space>;
 
-/// Where containerd's stores lie.
+/// Locations of containerd's stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreRoots {
-    /// The content store.
+    /// Directory of the content store.
     pub content: Option<PathBuf>,
     /// Each snapshotter, with the directory of its snapshots if it has one.
     pub snapshotters: BTreeMap<String, Option<PathBuf>>,
 }
 
-/// Everything that containerd's API lists of the stores below CRI.
+/// Everything that containerd's API lists in the stores below CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerdStores {
-    /// The namespace of Kubernetes.
+    /// Kubernetes' namespace.
     pub kubernetes: Namespace,
-    /// Where the stores lie.
+    /// Locations of the stores.
     pub roots: StoreRoots,
 }
 
 impl CriClient {
-    /// Reads the stores of the namespace of Kubernetes. `None` if the runtime is not containerd. `usages` has what is known of
-    /// snapshots, and is brought up to date. Usage of snapshots that still change is read only if `all_usages` is set, because
-    /// containerd walks their files.
+    /// Reads the stores of Kubernetes' namespace. `None` if the runtime is not containerd. `usages` contains the known usage of
+    /// snapshots, and is updated. Usage of snapshots that still change is read only with `all_usages`, because containerd walks
+    /// their files.
     pub async fn containerd_stores(
         &self,
         usages: &mut SnapshotUsages,
@@ -154,7 +154,7 @@ impl CriClient {
         Ok(listed.statuses.into_iter().map(ingest).collect())
     }
 
-    /// The snapshots of a namespace, without their usage.
+    /// Returns the snapshots of a namespace, without their usage.
     async fn listed_snapshots(&self, roots: &StoreRoots, namespace: &str) -> Result<Vec<Snapshot>, CriError> {
         let mut found = Vec::new();
         for snapshotter in roots.snapshotters.keys() {
@@ -197,7 +197,7 @@ impl CriClient {
         Ok(found)
     }
 
-    /// `None` if it is gone.
+    /// Returns the usage of a snapshot; `None` if it is gone.
     async fn snapshot_usage(
         &self,
         key: (String, String),
@@ -216,7 +216,7 @@ impl CriClient {
         Ok(Some((key, Space { bytes: count(usage.size), inodes: count(usage.inodes) })))
     }
 
-    /// One call in the namespace of Kubernetes.
+    /// Makes one call in Kubernetes' namespace.
     async fn containerd<Q, A>(&self, call: &'static str, request: Q) -> Result<A, CriError>
     where
         Q: Message + Send + Sync + 'static,
@@ -225,7 +225,7 @@ impl CriClient {
         self.call_within::<Q, A>(call, in_namespace(request, KUBERNETES), self.request_timeout()).await
     }
 
-    /// All messages of a stream, or an error.
+    /// Returns all messages of a stream, or an error.
     async fn containerd_list<Q, A>(
         &self,
         call: &'static str,
@@ -246,13 +246,13 @@ impl CriClient {
         tokio::time::timeout(limit, read).await.unwrap_or(Err(timeout))
     }
 
-    /// Runs containerd's garbage collection and waits for it. A lease is made for that, whose removal asks for it.
+    /// Runs containerd's garbage collection and waits for it, by creating a lease whose removal triggers it.
     pub async fn collect_garbage(&self) -> Result<(), CriError> {
         let expiry = ("containerd.io/gc.expire".to_owned(), "2020-01-01T00:00:00Z".to_owned());
         let lease = messages::Lease { id: LEASE.into(), labels: [expiry].into() };
         let made: Result<messages::LeaseAnswer, CriError> =
             self.containerd("containerd.services.leases.v1.Leases/Create", lease).await;
-        // One that is left of an earlier attempt serves as well.
+        // A lease that is left from an earlier attempt serves as well.
         if let Err(error) = made
             && !matches!(error, CriError::Refused { .. })
         {
@@ -261,7 +261,7 @@ impl CriClient {
         self.remove_lease(LEASE).await
     }
 
-    /// Lets a snapshotter remove directories that it does not list.
+    /// Makes a snapshotter remove directories that it does not list.
     pub async fn clean_snapshotter(&self, snapshotter: &str) -> Result<(), CriError> {
         let request = messages::SnapshotListRequest { snapshotter: snapshotter.into() };
         done(self.containerd("containerd.services.snapshots.v1.Snapshots/Cleanup", request).await)
@@ -273,7 +273,7 @@ impl CriClient {
         done(self.containerd("containerd.services.content.v1.Content/Abort", request).await)
     }
 
-    /// Removes a lease, and waits for the garbage collection of what it held. Succeeds if it is already gone.
+    /// Removes a lease, and waits for the garbage collection of everything it held. Succeeds if it is already gone.
     pub async fn remove_lease(&self, id: &str) -> Result<(), CriError> {
         let request = messages::LeaseRequest { id: id.into(), sync: true };
         done(self.containerd("containerd.services.leases.v1.Leases/Delete", request).await)
@@ -298,7 +298,7 @@ fn moment(at: Option<messages::Moment>) -> UnixNanoseconds {
 
 fn in_namespace<Q>(request: Q, namespace: &str) -> tonic::Request<Q> {
     let mut request = tonic::Request::new(request);
-    // The names of namespaces are identifiers, which are valid values.
+    // The names of namespaces are identifiers, which are valid header values.
     if let Ok(value) = namespace.parse() {
         request.metadata_mut().insert(NAMESPACE_HEADER, value);
     }

@@ -17,23 +17,23 @@ pub const WELL_KNOWN_SOCKETS: [&str; 4] = [
     "/var/run/cri-dockerd.sock",
 ];
 
-/// Why a text is not a usable endpoint.
+/// Reason why a text is not a usable endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It is empty.
+    /// Empty.
     #[error("the container runtime endpoint is empty; expected unix:///path/to/socket")]
     Empty,
-    /// A scheme that is not `unix`.
+    /// Its scheme is not `unix`.
     #[error(
         "container runtime endpoint {text:?}: scheme {scheme:?} is not supported; expected unix:///path/to/socket"
     )]
     Scheme {
         /// The whole text.
         text: String,
-        /// Its scheme.
+        /// Scheme of the endpoint.
         scheme: String,
     },
-    /// Not an absolute path.
+    /// Its path is not absolute.
     #[error(
         "container runtime endpoint {0:?}: the socket path must be absolute; expected unix:///path/to/socket"
     )]
@@ -44,7 +44,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// Reads `unix:///path` or a bare absolute path.
+    /// Parses `unix:///path` or a bare absolute path.
     ///
     /// ```
     /// let endpoint = gc_cri::Endpoint::parse("unix:///run/crio/crio.sock").unwrap();
@@ -67,13 +67,13 @@ impl Endpoint {
         Ok(Self { path: path.into() })
     }
 
-    /// The first well-known socket that exists.
+    /// Returns the first well-known socket that exists.
     pub fn discover() -> Result<Self, EndpointError> {
         let existing = WELL_KNOWN_SOCKETS.iter().find(|path| Path::new(path).exists());
         existing.map(|path| Self { path: path.into() }).ok_or(EndpointError::NotFound)
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

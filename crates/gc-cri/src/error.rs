@@ -1,4 +1,4 @@
-//! Why a call to the runtime failed.
+//! Failures of calls to the runtime.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ pub enum CriError {
         /// The system's error.
         why: String,
     },
-    /// The socket is there, but this process may not use it.
+    /// The socket exists, but this process may not use it.
     #[error("permission denied on {endpoint}; the container runtime socket needs root or its group")]
     PermissionDenied {
         /// The endpoint.
         endpoint: Endpoint,
     },
-    /// Something listens that does not speak CRI v1.
+    /// Something listens, but does not speak CRI v1.
     #[error(
         "{endpoint} does not speak CRI v1 ({why}); expected a container runtime that serves runtime.v1, such as containerd 1.6 or CRI-O 1.26 and newer"
     )]
     NotCri {
         /// The endpoint.
         endpoint: Endpoint,
-        /// Its answer.
+        /// Answer of the runtime.
         why: String,
     },
     /// The runtime is still starting, stopping, or gone.
@@ -39,7 +39,7 @@ pub enum CriError {
         /// The runtime's message.
         message: String,
     },
-    /// No answer in time. The operation may still complete.
+    /// There was no answer in time. The operation may still complete.
     #[error("{call}: no answer within {limit:?}")]
     Timeout {
         /// The call.
@@ -47,7 +47,7 @@ pub enum CriError {
         /// The limit.
         limit: Duration,
     },
-    /// No such object.
+    /// The object does not exist.
     #[error("{call}: not found: {message}")]
     NotFound {
         /// The call.
@@ -55,7 +55,7 @@ pub enum CriError {
         /// The runtime's message.
         message: String,
     },
-    /// An answer larger than one side accepts.
+    /// The answer is larger than one side accepts.
     #[error("{call}: the answer is too large for one message: {message}")]
     TooLarge {
         /// The call.
@@ -69,7 +69,7 @@ pub enum CriError {
         /// The call.
         call: &'static str,
     },
-    /// Any other refusal.
+    /// The runtime refused for another reason.
     #[error("{call}: {message}")]
     Refused {
         /// The call.
@@ -77,7 +77,7 @@ pub enum CriError {
         /// The runtime's message.
         message: String,
     },
-    /// An answer without a part that the protocol requires.
+    /// The answer lacks a part that the protocol requires.
     #[error("{call}: malformed answer: {what}")]
     Malformed {
         /// The call.
@@ -87,15 +87,15 @@ pub enum CriError {
     },
 }
 
-/// How the message of a broken connection begins.
+/// Prefix of the message about a broken connection.
 const TRANSPORT: &str = "transport error: ";
 
 impl CriError {
     /// Classifies a gRPC status.
     pub(crate) fn of(call: &'static str, limit: Duration, status: &tonic::Status) -> Self {
         let message = status.message().to_owned();
-        // A status from the runtime has no source on this side; one with a source was created here when the
-        // connection broke, whatever its code.
+        // A status from the runtime has no source on this side; one with a source was created here when the connection broke,
+        // whatever its code.
         if std::error::Error::source(status).is_some() {
             return Self::Unavailable { call, message: format!("{TRANSPORT}{message}") };
         }
@@ -115,8 +115,7 @@ impl CriError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Reports whether there is no connection to the runtime. Without one, nothing about a single object was
-    /// answered.
+    /// Reports whether there is no connection to the runtime. In that case, nothing about a single object was answered.
     #[must_use]
     pub fn is_connection_lost(&self) -> bool {
         match self {
@@ -126,8 +125,8 @@ impl CriError {
         }
     }
 
-    /// Reports whether the runtime may be at fault and not this one object. If it answers that it is ready, it is the
-    /// object.
+    /// Reports whether the fault may be the runtime's and not this one object's. If the runtime then answers that it is ready, it
+    /// is the object's.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(

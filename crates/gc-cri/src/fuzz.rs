@@ -1,4 +1,4 @@
-//! Laws about the answers of runtimes, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
+//! Properties of runtimes' answers, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use gc_collectors::containers::ContainerState;
@@ -10,7 +10,7 @@ use crate::listing;
 use crate::protocol;
 use crate::{Endpoint, ManagedLabel};
 
-/// Answers of a runtime: every listed object is converted, objects without a name are counted, and an unknown state
+/// Checks that every listed object in a runtime's answer is converted, objects without a name are counted, and an unknown state
 /// permits no removal.
 pub fn cri_answer(data: &[u8]) {
     let managed = ManagedLabel::parse("managed=true");
@@ -54,7 +54,7 @@ pub fn cri_answer(data: &[u8]) {
     let _ = protocol::ImageFsInfoResponse::decode(data);
 }
 
-/// The verbose status of an image: its layers are exactly those in it, or unknown.
+/// Checks that the layers in the verbose status of an image are returned exactly, or unknown.
 pub fn image_info(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let layers = layers_of_info(&text);
@@ -69,7 +69,7 @@ pub fn image_info(data: &[u8]) {
     }
 }
 
-/// An endpoint prints as a text of the same endpoint.
+/// Checks that an endpoint prints as a text that parses to the same endpoint.
 pub fn cri_endpoint(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(endpoint) = Endpoint::parse(text) {

@@ -1,8 +1,8 @@
-//! The container-runtime client: CRI v1 over a Unix socket.
+//! Client of container runtimes: CRI v1 over a Unix socket.
 //!
-//! Converts what a runtime lists into the types of `gc-collectors`, and planned removals into calls. Every call has a
-//! timeout, every answer a maximum size; lists too long for one message are streamed if the runtime can, and
-//! requested in parts if it cannot. A list is complete or an error: no decision is based on a part of one.
+//! Converts what a runtime lists into the types of `gc-collectors`, and planned removals into calls. Every call has a timeout, and
+//! every answer a maximum size; lists too long for one message are streamed if the runtime supports it, and requested in parts if
+//! not. A list is complete or an error: no decision is based on a part of one.
 //!
 //! containerd serves its own API at the same socket. [`CriClient::containerd_stores`] reads from it what CRI does not report.
 //!

@@ -1,4 +1,4 @@
-//! Converts the runtime's messages into the types of `gc-collectors`.
+//! Conversion of the runtime's messages into the types of `gc-collectors`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use gc_types::UnixNanoseconds;
 
 use crate::protocol;
 
-/// A label (`key` or `key=value`) by which an operator marks sandboxes and containers that the kubelet did not create
-/// as managed.
+/// A label (`key` or `key=value`) with which an operator marks sandboxes and containers as managed that the kubelet did not create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedLabel {
     key: String,
@@ -21,7 +20,7 @@ pub struct ManagedLabel {
 }
 
 impl ManagedLabel {
-    /// Reads `key` or `key=value`; `None` if the key is empty.
+    /// Parses `key` or `key=value`; `None` if the key is empty.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (key, value) = match text.split_once('=') {
@@ -36,16 +35,16 @@ impl ManagedLabel {
     }
 }
 
-/// The images that were listed.
+/// Listed images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedImages {
-    /// Those with a full identifier.
+    /// Images with a full identifier.
     pub images: Vec<Image>,
     /// Number of images that were left out because their identifier is not a full one (it could mean another image).
     pub without_identifier: usize,
 }
 
-/// Pod and container names, for people and for log paths.
+/// Pod and container names, for messages and for log paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Namespace of the pod.
@@ -59,11 +58,11 @@ pub struct Names {
 /// One listed container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedContainer {
-    /// The facts for decisions.
+    /// Facts for decisions.
     pub container: Container,
-    /// Its image references (not of image volumes, which only its status contains).
+    /// Image references of the container (except for image volumes, which only its status contains).
     pub images: ContainerImages,
-    /// Its names by label; empty where a label is missing.
+    /// Names of the container from labels; empty if a label is missing.
     pub names: Names,
 }
 
@@ -87,7 +86,7 @@ pub struct ContainerEvent {
     pub container: String,
     /// Kind of the event.
     pub kind: ContainerEventKind,
-    /// The time.
+    /// Time.
     pub at: UnixNanoseconds,
     /// References to the images of the event's containers.
     pub image_references: Vec<Arc<str>>,
@@ -131,7 +130,7 @@ pub(crate) fn container_state(value: i32) -> containers::ContainerState {
     state(value)
 }
 
-/// Every field in which a container names its image.
+/// Returns every field in which a container names its image.
 fn image_references(image: Option<&protocol::ImageSpec>, image_ref: &str, image_id: &str) -> Vec<Arc<str>> {
     let spec =
         image.map(|spec| [spec.image.as_str(), spec.image_ref.as_str(), spec.user_specified_image.as_str()]);
@@ -164,7 +163,7 @@ pub(crate) fn sandboxes(listed: Vec<protocol::PodSandbox>, managed: Option<&Mana
     listed.into_iter().filter_map(convert).collect()
 }
 
-/// `sandboxes` must be from the same pass: a container is managed only if its sandbox is, or is gone.
+/// Converts containers. `sandboxes` must be from the same pass: a container is managed only if its sandbox is, or is gone.
 pub(crate) fn containers(
     listed: Vec<protocol::Container>,
     sandboxes: &[Sandbox],
@@ -182,8 +181,8 @@ pub(crate) fn containers(
             .as_ref()
             .map(|metadata| metadata.name.as_str())
             .filter(|name| !name.is_empty());
-        // A container without a required part is not understood, and may use any image: by naming none it blocks the
-        // removal of images.
+        // A container without a required part is not understood, and may use any image: by naming none, it blocks the removal of
+        // images.
         let references = match (&container.metadata, &container.image) {
             (Some(_), Some(image)) => {
                 image_references(Some(image), &container.image_ref, &container.image_id)

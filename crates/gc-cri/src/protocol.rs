@@ -1,8 +1,8 @@
-//! The messages of CRI v1 (`runtime.v1`), as far as this client reads and writes them.
+//! Messages of CRI v1 (`runtime.v1`), as far as this client reads and writes them.
 //!
-//! Written by hand from the published protocol, with its field numbers; fields that no decision needs are left out
-//! and skipped while decoding. So no protocol compiler is needed, and a list of a hundred thousand containers costs
-//! only the fields that are read.
+//! Written by hand from the published protocol, with its field numbers; fields that no decision needs are left out, and skipped
+//! while decoding. Therefore no protocol compiler is needed, and a list of a hundred thousand containers costs only the fields that
+//! are read.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ messages! {
         #[prost(message, optional, tag = "7")] spec: Option<ImageSpec>,
         #[prost(bool, tag = "8")] pinned: bool,
     }
-    /// Also the filterless request of `StreamImages`.
+    /// Also the unfiltered request of `StreamImages`.
     ListImagesRequest {}
     /// Also one message of `StreamImages`.
     ListImagesResponse { #[prost(message, repeated, tag = "1")] images: Vec<Image>, }

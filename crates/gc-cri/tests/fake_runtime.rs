@@ -1,5 +1,5 @@
-//! The client against a runtime that misbehaves on request: lists too long for one message, streams that
-//! break, old protocol versions, silence, restarts.
+//! Tests the client against a runtime that misbehaves on request: lists too long for one message, streams that break, old protocol
+//! versions, silence, restarts.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "support/fake.rs"]
@@ -75,7 +75,7 @@ async fn lists_too_long_for_one_message_are_asked_for_in_parts() {
         assert_eq!(list(&client).await.unwrap(), expected(&fake), "limit {limit}");
         assert_eq!(fake.state().called("ListContainers").len(), calls, "limit {limit}");
     }
-    // Sandboxes by their state.
+    // Sandboxes by state.
     let one = fake.state().sandboxes[0].encoded_len() + 8;
     fake.state().send_limit = one * 9;
     assert_eq!(client.sandboxes().await.unwrap().len(), 10);
@@ -87,7 +87,7 @@ async fn lists_too_long_for_one_message_are_asked_for_in_parts() {
     );
 }
 
-/// T144: CRI-O sends what is far over gRPC's own limit of 4 MiB.
+/// T144: CRI-O sends messages far over gRPC's own limit of 4 MiB.
 #[tokio::test]
 async fn an_answer_of_twenty_mebibytes_is_read() {
     let fake = Fake::start();
@@ -104,7 +104,7 @@ async fn an_answer_of_twenty_mebibytes_is_read() {
     assert_eq!(connect(&fake).await.images().await.unwrap().images.len(), 20_000);
 }
 
-/// T145: a runtime without streams is asked for them once.
+/// T145: a runtime without streams is asked for them only once.
 #[tokio::test]
 async fn streams_are_used_where_they_are_and_asked_for_once_where_they_are_not() {
     let mut fake = Fake::start();
@@ -206,7 +206,7 @@ async fn the_runtime_says_whether_it_is_ready() {
     assert!(!client.is_ready().await.unwrap());
 }
 
-/// T19, T21 to T23: every spelling that runtimes have for the image of a container, through the client.
+/// T19, T21 to T23: every spelling that runtimes use for the image of a container, through the client.
 #[tokio::test]
 async fn every_spelling_of_an_image_counts_as_use() {
     let fake = Fake::start();
@@ -264,7 +264,7 @@ async fn images_without_a_full_identifier_are_left_out() {
     assert_eq!((listed.images.len(), listed.without_identifier), (1, 3));
 }
 
-/// T147: no answer in time is an outage; the next listing shows the outcome.
+/// T147: a timeout is an outage; the next listing shows the outcome.
 #[tokio::test]
 async fn silence_ends_with_the_limit() {
     let fake = Fake::start();

@@ -1,5 +1,5 @@
-//! The accounts of the collectors of `kubegc up`: each calls as its own, which is allowed exactly what
-//! `gc_collectors::permissions` says.
+//! Accounts of the collectors of `kubegc up`: each authenticates as its own, which has exactly the permissions in
+//! `gc_collectors::permissions`.
 
 use std::time::{Duration, Instant};
 
@@ -17,25 +17,25 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const NAMESPACE: &str = "kube-system";
-/// Prefix of the names of our accounts: the server binds upstream's rules to accounts with upstream's names.
+/// Prefix of the names of kubegc's accounts, because the server binds upstream's rules to accounts with upstream's names.
 pub const PREFIX: &str = "kubegc-";
-/// The server learns of rules by a watch of its own: how long that may take, and how often it is checked.
+/// Maximum time for the server to apply rules, which it observes by a watch, and the interval of the checks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Tries to bring a role or a binding up to date.
+/// Maximum number of attempts to update a role or a binding.
 const TRIES: usize = 5;
-/// The groups of every service account of the namespace.
+/// Groups of every service account in the namespace.
 pub const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
-/// Reports whether a user is one of our accounts.
+/// Reports whether a user is one of this process's accounts.
 #[must_use]
 pub fn is_of_this_process(user: &str) -> bool {
     let name = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(NAMESPACE));
     name.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|name| name.starts_with(PREFIX)))
 }
 
-/// An account of this process, with what it may do.
+/// An account of this process, with its permissions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
     /// Name of its role without the prefix.
@@ -45,7 +45,7 @@ pub struct Account {
     rules: Vec<Value>,
 }
 
-/// A rule of a ClusterRole.
+/// Returns a rule of a ClusterRole.
 fn to_json(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
     let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     if !names.is_empty() {
@@ -77,7 +77,7 @@ impl From<Workload> for Account {
 }
 
 impl Account {
-    /// The account whose watches all workload controllers share.
+    /// Returns the account whose watches all workload controllers share.
     pub fn of_informers(kinds: impl IntoIterator<Item = Kind>) -> Self {
         let rules = kinds.into_iter().map(|kind| {
             let served = kind.served();
@@ -87,13 +87,13 @@ impl Account {
         Self { name, identity, rules: rules.collect() }
     }
 
-    /// Its user name.
+    /// Returns its user name.
     #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{NAMESPACE}:{}", self.identity)
     }
 
-    /// Not upstream's `system:controller:`, whose rules are others.
+    /// Returns its role name. It does not use upstream's `system:controller:`, which has other rules.
     fn role_name(&self) -> String {
         format!("kubegc:{}", self.name)
     }
@@ -110,8 +110,8 @@ impl Account {
     }
 }
 
-/// Binds accounts to their rules, and waits until that is in force. `admin` may do everything; `client_of` makes the client
-/// of an account.
+/// Binds accounts to their rules, and waits until these are in force. `admin` may do everything; `client_of` creates the client of
+/// an account.
 pub async fn bind(
     admin: &ApiClient,
     client_of: impl Fn(&Account) -> ApiClient,
@@ -136,7 +136,7 @@ pub async fn bind(
     Ok(())
 }
 
-/// Makes an object, or brings the one that is there up to date. Another server on the same store may do so at the same time.
+/// Creates an object, or updates the existing one. Another server on the same store may do so at the same time.
 async fn put(admin: &ApiClient, collection: &str, wanted: &Value) -> anyhow::Result<()> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{collection}/{name}");

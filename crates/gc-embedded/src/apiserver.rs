@@ -1,4 +1,4 @@
-//! `kubegc apiserver`: the embedded API server, alone.
+//! `kubegc apiserver`: the embedded API server on its own.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -31,15 +31,15 @@ use gc_types::GoDuration;
 
 use crate::backup_pages::Pages;
 
-/// The default of `--bind-address`.
+/// Default of `--bind-address`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7443));
 
-/// The default of `--service-cluster-ip-range`, as kubeadm has it.
+/// Default of `--service-cluster-ip-range`, like kubeadm's.
 const SERVICE_RANGE: &str = "10.96.0.0/12";
-/// The default of `--service-node-port-range`.
+/// Default of `--service-node-port-range`.
 pub const NODE_PORT_RANGE: &str = "30000-32767";
 
-/// The defaults of `--compaction-interval` and `--history-size`.
+/// Defaults of `--compaction-interval` and `--history-size`.
 const COMPACTION_SECONDS: i64 = 300;
 const HISTORY_BYTES: u64 = 64 << 20;
 /// Minimum of `--history-size`: below it, no watch could be resumed.
@@ -152,25 +152,25 @@ pub struct ServerOptions {
     /// the process's limit]
     #[arg(long, value_name = "BYTES")]
     pub memory_budget: Option<MemoryBudget>,
-    /// The server listens nowhere from its start.
+    /// True if the server does not listen at its start.
     #[arg(skip)]
     pub in_process: bool,
-    /// Each namespace gets its ServiceAccount `default` from a controller, so that pods can need one.
+    /// True if a controller creates the ServiceAccount `default` in each namespace, so that pods can require one.
     #[arg(skip)]
     pub creates_accounts: bool,
-    /// Quotas are counted, as kube-controller-manager does.
+    /// True to count quotas, like kube-controller-manager.
     #[arg(skip)]
     pub counts_quotas: bool,
-    /// The rules of aggregated ClusterRoles are gathered, as kube-controller-manager does.
+    /// True to gather the rules of aggregated ClusterRoles, like kube-controller-manager.
     #[arg(skip)]
     pub aggregates_roles: bool,
-    /// The types of ValidatingAdmissionPolicies are checked, as kube-controller-manager does.
+    /// True to check the types of ValidatingAdmissionPolicies, like kube-controller-manager.
     #[arg(skip)]
     pub checks_policy_types: bool,
     /// Parts of the control plane that run beside the server.
     #[arg(skip)]
     pub components: &'static [&'static str],
-    /// Group and kind of what no controller acts on; whoever creates such an object is warned.
+    /// Group and kind of objects that no controller acts on; their creator is warned.
     #[arg(skip)]
     pub unattended: &'static [(&'static str, &'static str)],
     /// Advisor that refuses and warns beyond the rules of the API.
@@ -179,10 +179,10 @@ pub struct ServerOptions {
     /// Observer of the users who request deletions.
     #[arg(skip)]
     pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
-    /// No container may be privileged.
+    /// True if no container may be privileged.
     #[arg(skip)]
     pub refuse_privileged: bool,
-    /// Keys that are given by other flags.
+    /// Keys that are set by other flags.
     #[arg(skip)]
     pub keys: GivenKeys,
     /// Authentication and authorization, as set by other flags.
@@ -194,10 +194,11 @@ pub struct ServerOptions {
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub prepared: Option<Arc<MemoryStorage>>,
-    /// It has what a server of this process puts into it at its start, accounts and definitions of controllers included.
+    /// True if the store already contains what a server of this process creates at its start, including accounts and definitions of
+    /// controllers.
     #[arg(skip)]
     pub is_furnished: bool,
-    /// Where the servers of this process share compiled definitions.
+    /// Compiled definitions that the servers of this process share.
     #[arg(skip)]
     pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
     /// Where they share what they read in objects that their stores share.
@@ -215,13 +216,13 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Everything in memory, at this address.
+    /// Creates options for a server with everything in memory, at this address.
     #[must_use]
     pub fn ephemeral(bind_address: SocketAddr) -> Self {
         Self { bind_address: Some(bind_address), in_process: false, ..Self::in_process() }
     }
 
-    /// Everything in memory, for callers in this process.
+    /// Creates options for a server with everything in memory, for callers in this process.
     #[must_use]
     pub fn in_process() -> Self {
         Self {
@@ -271,24 +272,25 @@ impl ServerOptions {
         }
     }
 
-    /// Where the server listens.
+    /// Returns where the server listens.
     fn address(&self) -> Option<SocketAddr> {
         self.bind_address.or((!self.in_process).then_some(DEFAULT_ADDRESS))
     }
 
-    /// Reports whether what is stored is lost with the process.
+    /// Reports whether the store is lost with the process.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.storage, Some(StorageKind::Memory)) || (self.storage.is_none() && self.ephemeral)
     }
 
-    /// A server for a single command uses a free port, and keeps nothing unless it has a data directory.
+    /// Adapts the options for a server that runs for a single command: it uses a free port, and keeps nothing unless it has a data
+    /// directory.
     pub fn for_a_command(&mut self) {
         self.bind_address.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();
     }
 
-    /// The admission plugins that are on.
+    /// Returns the enabled admission plugins.
     pub fn plugins(&self) -> Result<Plugins, UsageError> {
         let mut plugins = Plugins::default().with(Plugin::ServiceAccount, self.creates_accounts);
         for (names, flag, on) in [
@@ -304,7 +306,7 @@ impl ServerOptions {
         Ok(plugins)
     }
 
-    /// Where Services get addresses and node ports from.
+    /// Returns the ranges from which Services get addresses and node ports.
     pub fn service_ranges(&self) -> Result<ServiceRanges, UsageError> {
         let refused = |flag: &str, error: &RangeError| UsageError::new(format!("--{flag}: {error}"));
         ServiceRanges::default()
@@ -314,7 +316,7 @@ impl ServerOptions {
             .map_err(|error| refused("service-node-port-range", &error))
     }
 
-    /// Flags with their values for `/flagz`, secrets left out.
+    /// Returns flags with their values for `/flagz`, without secrets.
     fn flags(&self) -> BTreeMap<String, String> {
         let mut flags = self.given.clone().unwrap_or_else(|| {
             let path = |path: &Option<PathBuf>| {
@@ -357,12 +359,12 @@ impl ServerOptions {
             flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
         });
         for (name, value) in &mut flags {
-            // URLs may hold passwords before an @.
+            // URLs may contain passwords before an @.
             if name == "token" && !value.is_empty() || value.contains('@') {
                 CLASSIFIED.clone_into(value);
             }
         }
-        // Nothing of this process can be profiled over HTTP, whatever was asked for.
+        // This process cannot be profiled over HTTP, whatever was requested.
         flags.insert("profiling".to_owned(), "false".to_owned());
         flags
     }
@@ -376,7 +378,7 @@ impl ServerOptions {
         HistoryOptions { bytes, ..HistoryOptions::default() }
     }
 
-    /// Where data and keys are kept; `None` if nowhere.
+    /// Returns the directory for data and keys; `None` if nothing is kept.
     pub fn data_dir(&self) -> anyhow::Result<Option<PathBuf>> {
         match (&self.data_dir, self.ephemeral) {
             (_, true) => Ok(None),
@@ -425,22 +427,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     })
 }
 
-/// A kubeconfig that was written, and the folder that was made for it alone.
+/// A kubeconfig that was written, and the directory that was created only for it.
 pub struct WrittenKubeconfig {
     path: PathBuf,
-    /// Removed when this is dropped.
+    /// Temporary directory, removed when this is dropped.
     _temporary: Option<TemporaryFolder>,
 }
 
 impl WrittenKubeconfig {
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Refuses a file to write to that is not a kubeconfig: before anything starts.
+/// Refuses to write to a file that is not a kubeconfig, before anything starts.
 pub fn check_kubeconfig(options: &ServerOptions) -> anyhow::Result<()> {
     options.write_kubeconfig.as_deref().map_or(Ok(()), |file| kubeconfig::read(file).map(drop))
 }
@@ -507,7 +509,7 @@ pub async fn serve(
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
 }
 
-/// Writes the administrator's kubeconfig to where it was asked for, or to where it is by default.
+/// Writes the administrator's kubeconfig to the requested file, or to the default one.
 pub fn write_kubeconfig(
     options: &ServerOptions,
     server: &RunningServer,
@@ -527,7 +529,7 @@ pub fn write_kubeconfig(
     Ok(WrittenKubeconfig { path, _temporary: temporary })
 }
 
-/// Where a port is taken, says which one is free.
+/// Suggests a free port if the requested one is taken.
 fn suggest_port(error: StartError) -> anyhow::Error {
     let StartError::Listen { address, error: cause } = &error else { return error.into() };
     if cause.kind() != std::io::ErrorKind::AddrInUse {
@@ -554,7 +556,7 @@ fn open_storage(
             Arc::new(MemoryStorage::new(settings))
         }
         (StorageKind::Redb, Some(folder)) => {
-            // Keys are made after the first store: a folder with keys alone lost its objects.
+            // Keys are created after the first store, so a directory that contains only keys has lost its objects.
             anyhow::ensure!(
                 RedbStorage::exists(folder) || !folder.join("pki/ca.crt").exists(),
                 "{} has keys and no store: restore the store, or remove the directory pki to start over",
@@ -640,7 +642,7 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Names of this machine, for the serving certificate.
+/// Returns the names of this machine, for the serving certificate.
 fn host_names() -> Vec<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let valid =
@@ -648,7 +650,7 @@ fn host_names() -> Vec<String> {
     if valid { vec![name] } else { Vec::new() }
 }
 
-/// Ten thousand watches are ten thousand files; the usual soft limit is 1024.
+/// Raises the limit of open files: ten thousand watches are ten thousand files, but the usual soft limit is 1024.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -658,7 +660,7 @@ pub fn raise_file_limit() {
     }
 }
 
-/// SIGINT and SIGTERM, as one.
+/// Returns a channel that receives both SIGINT and SIGTERM.
 pub fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (send, receive) = tokio::sync::mpsc::channel(1);

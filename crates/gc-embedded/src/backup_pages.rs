@@ -20,24 +20,24 @@ use serde_json::{Value, json};
 
 use gc_process::endpoints::{not_allowed, refused, status};
 
-/// The path of the pages.
+/// Path of the pages.
 pub const PATH: &str = "/kubegc/v1/backup";
-/// Most objects on a page.
+/// Maximum number of objects on a page.
 const PAGE_OBJECTS: usize = 200;
-/// A page ends after this many bytes of values, but never before its first object.
+/// Number of bytes of values after which a page ends, but never before its first object.
 const PAGE_BYTES: usize = 4 << 20;
 
 /// The pages of a server that serves nothing else under `/kubegc/`.
 #[derive(Default)]
 pub struct Pages {
-    /// Known once the server has begun.
+    /// Registry, known once the server has begun.
     registry: OnceLock<Arc<Registry>>,
 }
 
 impl Pages {
-    /// The server has begun.
+    /// Sets the registry when the server has begun.
     pub fn serve(&self, registry: &Arc<Registry>) {
-        // It begins once.
+        // The server begins once.
         let _ = self.registry.set(Arc::clone(registry));
     }
 }

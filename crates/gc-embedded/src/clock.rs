@@ -1,4 +1,4 @@
-//! The clock of the collectors: the machine's, or the machine's with an offset that a test sets.
+//! Clock of the collectors: the machine's, or the machine's with an offset that a test sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// The machine's clock with an offset, and a way to notify collectors when it changes. Cheap to clone.
 #[derive(Clone)]
 pub struct CollectorClock {
-    /// Milliseconds.
+    /// Offset in milliseconds.
     ahead: Arc<AtomicI64>,
     /// `true` while the collectors are paused; they read the time again on each change.
     changed: watch::Sender<bool>,
@@ -34,26 +34,26 @@ impl CollectorClock {
         })
     }
 
-    /// Returns the server's clock for timestamps: the same time, so that objects which are created after a test set
-    /// the clock ahead are new.
+    /// Returns the server's clock for timestamps. It shows the same time, so that objects created after a test set the clock ahead
+    /// are new.
     #[must_use]
     pub fn of_objects(&self) -> gc_apiserver::Clock {
         let ahead = Arc::clone(&self.ahead);
         gc_apiserver::Clock::new(move || {
             let ahead = jiff::SignedDuration::from_millis(ahead.load(Ordering::Relaxed));
             let now = jiff::Timestamp::now();
-            // Beyond the last time that exists there is no other.
+            // There is no later time than the last one that exists.
             now.checked_add(ahead).unwrap_or(jiff::Timestamp::MAX)
         })
     }
 
-    /// Returns the restraints that pause the collectors. They read the time when the offset changes.
+    /// Returns the restraints that pause the collectors, which read the time when the offset changes.
     #[must_use]
     pub fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }
     }
 
-    /// By how many milliseconds it is ahead.
+    /// Returns the offset in milliseconds.
     #[must_use]
     pub fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
@@ -65,12 +65,12 @@ impl CollectorClock {
         self.changed.send_modify(|_| ());
     }
 
-    /// Holds the collectors, or lets them continue.
+    /// Pauses the collectors, or lets them continue.
     pub fn hold(&self, held: bool) {
         self.changed.send_replace(held);
     }
 
-    /// Sets it ahead by this much more.
+    /// Increases the offset by this.
     pub fn advance(&self, by: Duration) {
         let by = gc_types::milliseconds(by);
         self.set(self.ahead().saturating_add(by));

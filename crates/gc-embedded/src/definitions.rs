@@ -1,4 +1,4 @@
-//! Our own CustomResourceDefinitions on a server.
+//! kubegc's own CustomResourceDefinitions on a server.
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use http_body_util::Full;
 use serde_json::Value;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Tries to bring a definition up to date over conflicts.
+/// Maximum number of attempts to update a definition in case of conflicts.
 const TRIES: usize = 5;
 
-/// Makes sure that the server knows our kinds as this version has them.
+/// Makes sure that the server has kubegc's kinds as this version defines them.
 pub async fn install(client: &ApiClient) -> anyhow::Result<()> {
     for wanted in [policies::definition::definition(), node_policies::definition::definition()] {
         install_one(client, wanted).await?;
@@ -48,7 +48,7 @@ async fn install_one(client: &ApiClient, wanted: Value) -> anyhow::Result<()> {
     anyhow::bail!("the definition of {name} keeps changing")
 }
 
-/// A request with a JSON body, and the code and the body of its answer.
+/// Sends a request with a JSON body, and returns the code and the body of its response.
 pub async fn call(
     client: &ApiClient,
     method: Method,
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// `deploy/crds` is written from the code: with `UPDATE_CRDS=1` by this test.
+    /// `deploy/crds` is generated from the code by this test, with `UPDATE_CRDS=1`.
     #[test]
     fn the_manifests_are_what_the_code_defines() {
         for (name, definition) in [
@@ -94,8 +94,8 @@ mod tests {
         }
     }
 
-    /// The rules in the definition, on whatever server, refuse what `kubegc policy check` refuses, but for what only its
-    /// parsers know: conditions, and the numbers in a schedule or a duration.
+    /// The rules in the definition, on any server, refuse what `kubegc policy check` refuses, except for what only its parsers
+    /// know: conditions, and the numbers in a schedule or a duration.
     #[tokio::test]
     async fn a_server_refuses_the_policies_that_the_check_refuses() {
         let options = crate::apiserver::ServerOptions::in_process();
@@ -123,7 +123,7 @@ mod tests {
         server.shutdown().await;
     }
 
-    /// The same of policies for nodes; what only parsers know is the numbers in a schedule or a duration, and spans with days.
+    /// The same for node policies; only parsers know the numbers in a schedule or a duration, and spans with days.
     #[tokio::test]
     async fn a_server_refuses_the_policies_for_nodes_that_agents_refuse() {
         let options = crate::apiserver::ServerOptions::in_process();
@@ -205,7 +205,7 @@ mod tests {
         by_definition.chain(by_parser.into_iter().map(|policy| (policy, false))).collect()
     }
 
-    /// Policies, and whether the definition can validate them.
+    /// Returns policies, and whether the definition can validate them.
     fn retention_policies() -> Vec<(Value, bool)> {
         let by_definition = [
             json!({}),

@@ -1,7 +1,7 @@
-//! The embedded cluster as a library: what `kubegc up` runs, for the crate `kubegc-testing`.
+//! The embedded cluster as a library: the same as `kubegc up`, for the crate `kubegc-testing`.
 //!
-//! The first cluster of a process creates what every cluster has, and each further one with the same collectors begins with
-//! that. A fork does so too, unless somebody has changed part of it.
+//! The first cluster of a process creates what every cluster contains, and each further one with the same collectors begins with
+//! that. So does a fork, unless somebody has changed part of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -22,21 +22,21 @@ use crate::workloads::WorkloadOptions;
 use gc_process::activity::{Activity, ActivityTracker, InFlightGuard};
 use gc_process::collectors::{ControllerOptions, Surroundings};
 
-/// The name under which requests of the cluster's users are counted.
+/// Name under which requests of the cluster's users are counted.
 const CLIENTS: &str = "clients";
 
-/// Reports whether a path and query ask for a watch, whose answer does not end.
+/// Reports whether a path and query request a watch, whose response does not end.
 #[must_use]
 pub fn is_watch(uri: &http::Uri) -> bool {
     gc_process::activity::is_watch(uri)
 }
 
-/// Why an embedded cluster does not do what it was asked for.
+/// Reason why an embedded cluster did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:#}")]
 pub struct EmbeddedError(#[from] anyhow::Error);
 
-/// Sets of collectors whose beginnings are kept.
+/// Maximum number of sets of collectors whose initial contents are kept.
 const MOST_BEGINNINGS: usize = 8;
 /// What the first cluster with these collectors contained when it had begun.
 static BEGUN: LazyLock<Mutex<BTreeMap<Controllers, Contents>>> = LazyLock::new(Mutex::default);
@@ -55,7 +55,7 @@ pub struct Beginning {
     workloads: WorkloadOptions,
     /// Absent for a cluster with nothing but what every cluster has.
     stored: Option<Stored>,
-    /// Milliseconds.
+    /// Lead of the clock in milliseconds.
     ahead: i64,
 }
 
@@ -67,7 +67,7 @@ struct Stored {
 }
 
 impl Beginning {
-    /// Nothing is stored. The collectors are named in the words of `--controllers`; `["*"]` is all of them.
+    /// Creates a beginning without stored objects. The collectors are named like in `--controllers`; `["*"]` is all of them.
     #[must_use]
     pub fn empty(controllers: Vec<String>) -> Self {
         let workloads = WorkloadOptions::named(&controllers);
@@ -93,7 +93,7 @@ impl Beginning {
         (self.controllers.clone(), self.workloads.clone())
     }
 
-    /// The store to serve, and whether it is furnished.
+    /// Returns the store to serve, and whether it is furnished.
     fn server(&self) -> ServerOptions {
         let begun = || {
             let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ fn remember(controllers: &Controllers, contents: &Contents) {
     }
 }
 
-/// A server with its collectors, in memory. Must be used within the tokio runtime that it was started in.
+/// A server with its collectors, in memory. Must be used within the tokio runtime in which it was started.
 pub struct EmbeddedCluster {
     up: Up,
     controllers: Controllers,
@@ -144,7 +144,7 @@ impl std::fmt::Debug for ClientRequests {
     }
 }
 
-/// A request of a client, on its way until this is dropped.
+/// A client's request, in flight until this is dropped.
 pub struct ClientRequest {
     _going: InFlightGuard,
 }
@@ -156,13 +156,13 @@ impl std::fmt::Debug for ClientRequest {
 }
 
 impl ClientRequests {
-    /// A request is sent.
+    /// Counts a request that is sent.
     #[must_use]
     pub fn begin(&self) -> ClientRequest {
         ClientRequest { _going: self.0.request() }
     }
 
-    /// A watch has brought something.
+    /// Counts an event of a watch.
     pub fn brought(&self) {
         self.0.happened();
     }
@@ -188,8 +188,7 @@ impl EmbeddedCluster {
         Ok(Self { up, controllers, clients })
     }
 
-    /// Copies the objects, collectors and clock, to start another cluster from them. The stored values are shared,
-    /// not copied.
+    /// Copies the objects, collectors and clock, to start another cluster from them. The stored values are shared, not copied.
     pub fn fork(&self) -> Result<Beginning, EmbeddedError> {
         let stored = self.up.server.registry().stored(&RangeOptions::default());
         let contents = Contents::from(stored.context("cannot read what is stored")?);
@@ -204,25 +203,25 @@ impl EmbeddedCluster {
         })
     }
 
-    /// The service as an administrator of this name.
+    /// Returns access for an administrator of this name.
     #[must_use]
     pub fn in_process(&self, user: &str) -> InProcess {
         self.up.server.in_process(user)
     }
 
-    /// The service as a user of these groups, who may do what roles allow.
+    /// Returns access for a user in these groups, with the permissions that roles grant.
     #[must_use]
     pub fn in_process_as(&self, user: &str, groups: &[&str]) -> InProcess {
         self.up.server.in_process_as(user, groups)
     }
 
-    /// The counter of requests of clients.
+    /// Returns the counter of requests of clients.
     #[must_use]
     pub fn client_requests(&self) -> ClientRequests {
         ClientRequests(Arc::clone(&self.clients))
     }
 
-    /// The kubeconfig of the administrator, over TLS. The server listens from then on.
+    /// Returns the kubeconfig of the administrator, over TLS. The server listens from then on.
     pub fn kubeconfig(&self) -> Result<String, EmbeddedError> {
         self.up.server.listen().map_err(anyhow::Error::from)?;
         Ok(self.up.server.credentials().kubeconfig())
@@ -233,8 +232,8 @@ impl EmbeddedCluster {
         self.up.control.clock().advance(by);
     }
 
-    /// Waits until no collector has anything left to do. `rest` returns when everything that can run in the runtime has
-    /// run; the error says who is still moving after `patience`.
+    /// Waits until no collector has anything left to do. `rest` returns when everything that can run in the runtime has run; the
+    /// error names those that are still active after `patience`.
     pub async fn settle<R: Future<Output = ()>>(
         &self,
         patience: Duration,
@@ -301,14 +300,14 @@ mod tests {
                 (ask(&first, Method::GET, path).await, ask(&second, Method::GET, path).await);
             assert_eq!((of_first.0, &of_first), (200, &of_second), "{path}");
         }
-        // Keys are those of each cluster.
+        // Each cluster has its own keys.
         for cluster in [&first, &second] {
             let (_, map) = ask(cluster, Method::GET, AUTHENTICATION).await;
             assert_eq!(map["data"]["client-ca-file"], cluster.up.server.credentials().ca_pem, "{map}");
         }
         assert!(second.fork().unwrap().server().is_furnished);
 
-        // What somebody has taken away is put there again.
+        // Deleted objects are created again.
         assert_eq!(ask(&second, Method::DELETE, ROLE).await.0, 200);
         let fork = second.fork().unwrap();
         assert!(!fork.server().is_furnished);

@@ -1,5 +1,5 @@
-//! A Kubernetes API server with all collectors and workload controllers in one process: what `kubegc up`, `demo`, `envtest` and
-//! the crate `kubegc-testing` run.
+//! A Kubernetes API server with all collectors and workload controllers in one process: the basis of `kubegc up`, `demo`, `envtest`
+//! and the crate `kubegc-testing`.
 //!
 //! Start with [`embedded::EmbeddedCluster::start`] for a cluster in memory, or [`up::Up::start`] with a server's options.
 

@@ -29,13 +29,14 @@ pub use control::Control;
 use controllers::{Controllers, EnabledControllers};
 use reset::{Baseline, Contents};
 
-/// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
+/// Zero, because the embedded server knows immediately that a namespace is terminating, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
-/// The parts of the control plane whose work is done here, as ComponentStatuses name them; the scheduler is one of the workload controllers.
+/// Control plane components whose work is done here, by their names in ComponentStatuses; the scheduler is one of the workload
+/// controllers.
 const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
 
-/// Kinds that would have an effect in a cluster with metrics, a network or devices, and have none here; whoever creates one is warned.
+/// Kinds that would have an effect in a cluster with metrics, a network or devices, but have none here; their creator is warned.
 const UNATTENDED: [(&str, &str); 5] = [
     ("autoscaling", "HorizontalPodAutoscaler"),
     ("networking.k8s.io", "Ingress"),
@@ -47,24 +48,24 @@ const UNATTENDED: [(&str, &str); 5] = [
 /// Collectors that `*` enables here besides those that are on by default on a cluster.
 const ALSO_ON: [Controller; 1] = [Controller::Expiry];
 
-/// The user that opens the page by the link that is printed, a member of `system:masters`.
+/// User who opens the page by the link that is printed, a member of `system:masters`.
 pub const ADMINISTRATOR: &str = "kubegc-admin";
 
-/// Under this name requests of workload controllers are counted.
+/// Name under which requests of workload controllers are counted.
 const WORKLOADS: &str = "workload-controllers";
 
 /// A server with its collectors.
 pub struct Up {
     /// The server.
     pub server: RunningServer,
-    /// Its clock, and whether it has settled.
+    /// Clock of the collectors, and whether they have settled.
     pub control: Control,
     cluster: Arc<Cluster>,
 }
 
 impl Up {
-    /// Starts both. `observer` gets every decision about owners; the clock and the restraints of `surroundings` are
-    /// those of `clock`. `console` makes a page for the server and for each fork.
+    /// Starts both. `observer` gets every decision about owners; the clock and the restraints of `surroundings` are those of
+    /// `clock`. `console` creates a page for the server and for each fork.
     ///
     /// # Errors
     /// An option is invalid, or the server cannot listen, read its store or create what its controllers need.
@@ -171,7 +172,8 @@ impl Up {
         Ok(Self { server, control, cluster })
     }
 
-    /// What was stored when the server had begun, before anybody could use it; `None` where the store outlives the server.
+    /// Returns the stored objects from the start of the server, before anybody could use it; `None` if the store outlives the
+    /// server.
     pub(crate) fn begun(&self) -> Option<&Contents> {
         self.cluster.baseline.as_ref().map(Baseline::contents)
     }

@@ -1,4 +1,4 @@
-//! Workload controllers at work: their runtime fed from watches, its requests sent under each controller's own account.
+//! Running workload controllers: their runtime is fed from watches, and its requests are sent under each controller's own account.
 
 mod certificates;
 mod requests;
@@ -25,10 +25,10 @@ use gc_process::outside::positive;
 
 /// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
 const QUEUED_BATCHES: usize = 64;
-/// Without any timer, the runtime is asked this often.
+/// Interval at which the runtime is polled if there is no timer.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
-/// Number of simulated nodes.
+/// Default number of simulated nodes.
 const DEFAULT_NODES: u32 = 1;
 /// The default of `--pod-termination-latency`.
 const POD_TERMINATION_LATENCY: Duration = Duration::from_millis(100);
@@ -92,7 +92,7 @@ impl WorkloadOptions {
         }
     }
 
-    /// The workload controllers that are on, given what `--controllers` says of them.
+    /// Returns the enabled workload controllers, given the list of `--controllers`.
     pub fn enabled(&self, controllers: &[String]) -> Result<Vec<Workload>, gc_process::UsageError> {
         let words = || controllers.iter().map(String::as_str);
         if self.workloads == Switch::Off {
@@ -129,22 +129,22 @@ impl WorkloadOptions {
     }
 }
 
-/// Zero, or a positive Go duration.
+/// Parses zero, or a positive Go duration.
 fn duration(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { positive(text) }
 }
 
-/// The clients under which the controllers act.
+/// Clients with which the controllers act.
 pub struct Clients {
-    /// Reads and watches for all.
+    /// Client that reads and watches for all.
     pub informers: ApiClient,
-    /// Each writes under its own account.
+    /// Client of each controller, for writes under its own account.
     pub of_workloads: BTreeMap<Workload, ApiClient>,
-    /// Signs certificates for them.
+    /// Authority that signs certificates for them.
     pub authority: Arc<CertificateAuthority>,
 }
 
-/// News of a kind.
+/// Changes of objects of one kind.
 struct Batch {
     kind: Kind,
     news: Vec<ObjectNews>,
@@ -175,7 +175,7 @@ pub async fn run(
         let now = clock();
         while let Some(sent) = runtime.next_request(now.0) {
             let (clients, authority) = (Arc::clone(&clients), Arc::clone(&authority));
-            // On a task of its own, so that requests are worked on by all threads.
+            // On a separate task, so that all threads work on requests.
             answers
                 .spawn(async move { (sent.id, requests::perform(&clients, &authority, sent).await) }.boxed());
         }
@@ -201,7 +201,7 @@ pub async fn run(
     tracing::debug!(counts = ?runtime.counts(), "the workload controllers have ended");
 }
 
-/// Passes on what a watch delivers, with the kind it is about.
+/// Passes on the deliveries of a watch, with their kind.
 async fn follow(client: ApiClient, kind: Kind, sink: mpsc::Sender<Batch>) {
     let (inner, mut batches) = mpsc::channel(1);
     let watch = watch_objects(client, resource(kind), kind.field_selector(), inner);
@@ -253,9 +253,9 @@ fn observe(runtime: &mut Runtime, lists: &mut BTreeMap<Kind, Vec<Value>>, batch:
     }
 }
 
-/// Where this machine keeps the rules of time zones.
+/// Directory of this machine's time zones.
 const ZONES: &str = "/usr/share/zoneinfo";
-/// The largest file that is read as a time zone.
+/// Maximum size of a file that is read as a time zone.
 const MAX_ZONE_BYTES: u64 = 64 << 10;
 
 /// Reads the rules of the time zone that a CronJob names, once.
@@ -268,7 +268,7 @@ fn learn_time_zone(runtime: &mut Runtime, value: &Value) {
     }
 }
 
-/// A name such as `Europe/Berlin`: no path leads out of the folder.
+/// Reads a time zone by a name such as `Europe/Berlin`; no path leads out of the directory.
 fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
     let plain = |part: &str| {
         !part.is_empty()
@@ -285,7 +285,7 @@ fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
     jiff::tz::TimeZone::tzif(name, &std::fs::read(path).ok()?).ok()
 }
 
-/// The kinds that these controllers have to be informed of.
+/// Returns the kinds that these controllers observe.
 #[must_use]
 pub fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
     workloads.iter().flat_map(|workload| workload.observes()).copied().collect()

@@ -31,7 +31,7 @@ pub(crate) const POLICIES: [&str; 2] = ["validatingadmissionpolicies", "validati
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     No,
-    /// It cannot be decided from the objects that were read.
+    /// Cannot be decided from the objects that were read.
     Perhaps,
     Yes,
 }
@@ -46,7 +46,7 @@ impl From<bool> for Answer {
 pub(crate) struct Webhook<'a> {
     /// Resource of its configuration.
     pub(crate) resource: &'static str,
-    /// Its configuration.
+    /// Configuration of the webhook.
     pub(crate) configuration: &'a Object,
     hook: &'a Value,
     /// Reason why nothing answers for it, if that is certain.
@@ -75,7 +75,7 @@ impl Webhook<'_> {
         self.text("failurePolicy") == "Ignore"
     }
 
-    /// Returns the name to show to people.
+    /// Returns the display name.
     pub(crate) fn title(&self) -> String {
         format!("admission webhook {} of {}", self.name(), self.configuration.name())
     }
@@ -188,7 +188,7 @@ pub(crate) enum Decider<'d, 'a> {
 }
 
 impl Decider<'_, '_> {
-    /// Returns the name to show to people.
+    /// Returns the display name.
     pub(crate) fn title(&self) -> String {
         match self {
             Self::Webhook(webhook) => webhook.title(),

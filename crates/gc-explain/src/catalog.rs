@@ -1,4 +1,4 @@
-//! Resources of a server, and the words that people use for them.
+//! Resources of a server, and the words that users have for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ impl fmt::Display for GroupResource {
 /// A resource in the version that the server prefers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its number in this catalog.
+    /// Number of the resource in this catalog.
     pub id: ResourceId,
     /// Group and plural name.
     pub name: GroupResource,

@@ -1,4 +1,4 @@
-//! Command lines for people to copy. Names come from the cluster, so everything is quoted for a shell.
+//! Command lines for users to copy. Names come from the cluster, so everything is quoted for a shell.
 
 /// Quotes a word for a POSIX shell.
 #[must_use]

@@ -25,11 +25,11 @@ pub enum Need {
 /// Knowledge about one object, or a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Knowledge<T> {
-    /// It exists.
+    /// Exists.
     Present(T),
     /// The server says that it does not exist.
     Absent,
-    /// It could not be read, for this reason.
+    /// Could not be read, for this reason.
     Unreadable(Unread),
 }
 

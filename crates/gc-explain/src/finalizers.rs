@@ -35,11 +35,11 @@ pub struct Controller {
     pub works: bool,
     /// `deployment`, `statefulset`, `daemonset`, `lease` or a webhook configuration.
     pub kind: &'static str,
-    /// Its namespace; empty at cluster scope.
+    /// Namespace of the controller; empty at cluster scope.
     pub namespace: String,
-    /// Its name.
+    /// Name of the controller.
     pub name: String,
-    /// Its state, in words.
+    /// State of the controller, in words.
     pub state: String,
 }
 

@@ -173,7 +173,7 @@ pub struct Finding {
     pub code: Code,
     /// The object.
     pub place: Place,
-    /// Its certainty.
+    /// Certainty of the finding.
     pub certainty: Certainty,
     /// Reason, in words.
     pub why: String,

@@ -140,7 +140,7 @@ pub struct Lint {
     pub code: Code,
     /// Subject in particular: findings with the same code and subject are one lint.
     pub subject: String,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// The advice.
     pub advice: String,

@@ -73,13 +73,13 @@ pub struct KindCount {
 /// State of an object in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It lives.
+    /// Alive.
     Living,
     /// Marked for deletion.
     Terminating,
     /// All its owners are absent, so it is about to be collected.
     Orphan,
-    /// It has an owner reference that cannot be resolved, and no living owner.
+    /// Has an owner reference that cannot be resolved, and no living owner.
     InvalidReference,
     /// Others refer to it, but it does not exist.
     Absent,
@@ -108,7 +108,7 @@ pub struct Node {
     pub state: State,
     /// Number of objects.
     pub count: usize,
-    /// Its first members, if it is a group.
+    /// First members of the node, if it is a group.
     pub members: Vec<Place>,
     /// Finalizers of the first object.
     pub finalizers: Vec<String>,

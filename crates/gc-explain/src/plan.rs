@@ -124,7 +124,7 @@ pub struct LostVolume {
     pub name: String,
     /// The claim, `namespace/name`.
     pub claim: String,
-    /// Its capacity in bytes, if known.
+    /// Capacity of the volume in bytes, if known.
     pub bytes: Option<i128>,
 }
 
@@ -162,7 +162,7 @@ pub struct BlastRadius {
 pub struct Target {
     /// Key of the object.
     pub key: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub uid: Uid,
     /// Propagation to its dependents.
     pub policy: Option<PropagationPolicy>,

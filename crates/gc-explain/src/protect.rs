@@ -22,7 +22,7 @@ pub const PREFIX: &str = "kubegc-protect";
 pub const COUNTS: (&str, &str) = ("kube-system", "kubegc-protect");
 /// Annotation of that ConfigMap with the time of the count.
 pub const COUNTED_AT: &str = "kubegc.io/counted-at";
-/// Annotation of that ConfigMap with what was counted.
+/// Annotation of that ConfigMap with the counted objects.
 pub const COUNTED: &str = "kubegc.io/counted";
 
 /// Expression for the reason in an object's mark; empty without a mark.
@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// Explains to people what the rule does and what it cannot do.
+    /// Explains to users what the rule does and what it cannot do.
     #[must_use]
     pub fn explanation(&self) -> Vec<String> {
         let lines: &[&str] = match self {

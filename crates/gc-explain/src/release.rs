@@ -45,7 +45,7 @@ pub enum NoFinalizer {
     Several {
         /// The object.
         object: String,
-        /// Its finalizers.
+        /// Finalizers of the object.
         finalizers: Vec<String>,
     },
     /// The object does not have the named finalizer, but others.
@@ -55,7 +55,7 @@ pub enum NoFinalizer {
         object: String,
         /// The named finalizer.
         finalizer: String,
-        /// Its finalizers.
+        /// Finalizers of the object.
         finalizers: Vec<String>,
     },
 }

@@ -139,7 +139,7 @@ impl Left {
         matches!(self, Self::Finished | Self::OfNode | Self::StaleInBackup)
     }
 
-    /// Returns the reason for people.
+    /// Returns the human-readable reason.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -165,15 +165,15 @@ impl Left {
 /// Evidence that a living owner is the former one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It has the UID from the backup.
+    /// Has the UID from the backup.
     NeverDeleted,
-    /// It has a restore's labels, with the names of the backup and the restore.
+    /// Has a restore's labels, with the names of the backup and the restore.
     Restored(String, String),
     /// `kubegc undo` created it.
     Undone,
-    /// It is where the backup has it, and no restore has left labels.
+    /// At its place in the backup, and no restore has left labels.
     Place,
-    /// It is where a journal has recorded the owner.
+    /// At the place where a journal has recorded the owner.
     Journal,
     /// The user says so.
     Map,
@@ -193,7 +193,7 @@ impl Proof {
         }
     }
 
-    /// Returns the evidence for people.
+    /// Returns the evidence in human-readable form.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -262,7 +262,7 @@ pub struct ReplacedObject {
 pub struct Patch {
     /// The object.
     pub place: Place,
-    /// Its resource.
+    /// Resource of the object.
     pub resource: GroupResource,
     /// The patch.
     pub body: Value,

@@ -133,7 +133,7 @@ pub struct Cause {
     pub code: Code,
     /// Subject: causes with the same code and subject are one.
     pub subject: String,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// Commands that help to diagnose or fix it, most useful first.
     pub help: Vec<String>,

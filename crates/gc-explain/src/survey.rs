@@ -193,7 +193,7 @@ pub struct Page {
     /// Metadata of the list.
     #[serde(default)]
     metadata: PageMetadata,
-    /// Its objects.
+    /// Objects of the page.
     #[serde(default)]
     items: Option<Vec<Metadata>>,
 }

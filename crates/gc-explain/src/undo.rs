@@ -62,7 +62,7 @@ impl Record {
 /// The object that now has the name of a deleted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentObject {
-    /// Its UID.
+    /// UID of the object.
     pub uid: String,
     /// UID of the deleted object that it was restored from; empty if it was not.
     pub restored_from: String,
@@ -81,22 +81,22 @@ pub enum Action {
     Exists,
     /// A controller recreates it from this owner.
     Recreated(String),
-    /// It would grant permissions, and was not named explicitly.
+    /// Would grant permissions, and was not named explicitly.
     Withheld,
-    /// It cannot be restored, for this reason.
+    /// Cannot be restored, for this reason.
     Impossible(&'static str),
 }
 
 /// Knowledge about the owner of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It exists.
+    /// Exists.
     Lives,
-    /// It is terminating.
+    /// Terminating.
     Terminating,
-    /// It does not exist.
+    /// Does not exist.
     Absent,
-    /// It could not be read.
+    /// Could not be read.
     Unknown,
 }
 
@@ -144,7 +144,7 @@ pub struct Step {
     pub notes: Vec<String>,
     /// Object to create, whose references still have the old UIDs.
     pub object: Value,
-    /// Its status, if it has one.
+    /// Status of the object, if it has one.
     pub status: Option<Value>,
     /// Order of the step; steps of equal rank can be taken together, except for owners.
     pub rank: u8,

@@ -41,7 +41,7 @@ impl UnreadCode {
 pub struct Unread {
     /// Code for programs.
     pub code: UnreadCode,
-    /// Message for people; the server's own, if it sent one.
+    /// Human-readable message; the server's own, if it sent one.
     pub message: String,
 }
 
@@ -99,7 +99,7 @@ pub struct UnreadPlace {
     pub name: String,
     /// Reason for programs.
     pub code: UnreadCode,
-    /// Reason for people.
+    /// Human-readable reason.
     pub message: String,
 }
 

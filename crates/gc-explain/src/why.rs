@@ -28,7 +28,7 @@ pub struct Why {
     pub place: Place,
     /// Stable code of the conclusion.
     pub code: &'static str,
-    /// The conclusion, for people.
+    /// Human-readable conclusion.
     pub message: String,
     /// The expected deletion, if the object is not terminating.
     pub forecast: Option<Forecast>,
@@ -36,9 +36,9 @@ pub struct Why {
     pub protections: Vec<String>,
     /// Causes that block its deletion.
     pub holds: Vec<Row>,
-    /// Its owners, with the state of each reference.
+    /// Owners of the object, with the state of each reference.
     pub owners: Vec<(OwnerReference, ReferenceState)>,
-    /// Its owners' owners up to the roots, each indented by its depth.
+    /// Owners of the object's owners up to the roots, each indented by its depth.
     pub ancestry: Vec<(usize, String)>,
     /// Requesters of the deletion, if anything shows them.
     pub requested_by: Vec<String>,
@@ -343,8 +343,8 @@ fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> 
     found
 }
 
-/// Resolves the owners of a terminating object. The engine does not, because they no longer decide anything, but people want to
-/// know them.
+/// Resolves the owners of a terminating object. The engine does not, because they no longer decide anything, but users want to know
+/// them.
 fn looked_up(
     references: Vec<(OwnerReference, ReferenceState)>,
     object: &Object,

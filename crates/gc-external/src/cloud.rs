@@ -1,8 +1,8 @@
-//! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or
-//! EC2. Also objects in S3, which is reached and signed for alike.
+//! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or EC2. Also contains access
+//! to objects in S3, which uses the same signatures.
 //!
-//! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
-//! another machine is an error. The formats are described in docs/machines.md.
+//! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about another
+//! machine is an error. The formats are described in docs/machines.md.
 
 pub(crate) mod aws;
 pub(crate) mod client;
@@ -24,9 +24,9 @@ pub use inventory::{INVENTORY_MAX_AGE, Inventory, InventoryError};
 pub use protocol::{API_VERSION, AnswerError};
 pub use webhook::{Webhook, WebhookError, WebhookOptions};
 
-/// Largest answer that is read, bytes.
+/// Maximum size of an answer, bytes.
 pub const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Default timeout of an answer.
+/// Default timeout for an answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The machine to look up.
@@ -38,7 +38,7 @@ pub struct Machine {
     pub provider_id: String,
 }
 
-/// Why the state of a machine is unknown.
+/// Reason why the state of a machine is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
     /// The inventory cannot be used.
@@ -57,11 +57,11 @@ pub enum ProviderError {
 
 /// Looks up whether machines exist.
 pub trait Provider: Send + Sync + 'static {
-    /// The state of a machine. Ends within a bounded time.
+    /// Returns the state of a machine. It must end within a bounded time.
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>>;
 }
 
-/// The beginning of a provider's message, on one line.
+/// Shortens a provider's message to its beginning, on one line.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 200;
     text.lines().next().unwrap_or_default().chars().filter(|one| !one.is_control()).take(LONGEST).collect()

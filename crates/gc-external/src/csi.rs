@@ -1,7 +1,7 @@
-//! The client of CSI drivers: deletion and lists of volumes, over the driver's Unix socket.
+//! Client of CSI drivers: deletes and lists volumes over the driver's Unix socket.
 //!
-//! Before each deletion the driver is asked for its name and capabilities, so that nothing is deleted at a socket
-//! behind which another driver listens. Every call has a timeout, every answer a maximum size.
+//! Before each deletion the driver is asked for its name and capabilities, so that nothing is deleted at a socket on which another
+//! driver listens. Every call has a timeout, and every answer a maximum size.
 //!
 //! Follows spec `cluster-collectors.md`, section 9, and the Container Storage Interface v1.
 

@@ -1,4 +1,4 @@
-//! Laws about the answers of CSI drivers and machine providers, as bodies of fuzz targets (`fuzz/` at the root), which also run as
+//! Properties of answers from CSI drivers and machine providers, as bodies of fuzz targets (`fuzz/` at the root), which also run as
 //! tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
@@ -12,10 +12,10 @@ use crate::cloud::{Ec2Error, Machine, inventory};
 use crate::csi::client::shortened;
 use crate::csi::{DriverEndpoint, protocol};
 
-/// Longest text of a provider in an error, characters.
+/// Maximum length of a provider's text in an error, characters.
 const LONGEST_SAID: usize = 200;
 
-/// An inventory file: its machines are the same after writing and reading them, and none is absent.
+/// Checks that an inventory file has the same machines after being written and read, and that none is absent.
 pub fn machine_inventory(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(listed) = inventory::parse(text) else { return };
@@ -33,7 +33,7 @@ pub fn machine_inventory(data: &[u8]) {
         .map(|(name, (id, state))| json!({"name": name, "providerID": id, "state": word(state)}))
         .collect();
     let kind = "MachineInventory";
-    // These end a line of YAML, also in quotes.
+    // These end a line of YAML, even in quotes.
     if machines.iter().any(|machine| machine.to_string().contains(['\u{85}', '\u{2028}', '\u{2029}'])) {
         return;
     }
@@ -43,7 +43,8 @@ pub fn machine_inventory(data: &[u8]) {
     assert_eq!(inventory::parse(&again.to_string()).as_ref(), Ok(&listed));
 }
 
-/// The node and the ID of a lookup on a line each, and the answer: it is accepted only for that lookup.
+/// Checks that an answer is accepted only for its lookup; the input has the node and the ID of the lookup, one per line, and the
+/// answer.
 pub fn machine_answer(data: &[u8]) {
     let mut lines = data.splitn(3, |byte| *byte == b'\n');
     let mut next = || lines.next().unwrap_or_default();
@@ -61,8 +62,8 @@ pub fn machine_answer(data: &[u8]) {
     }
 }
 
-/// A page of `DescribeInstances`, or a refusal: every instance has a known state or the page is malformed, and error
-/// texts are short and on one line.
+/// Checks a page of `DescribeInstances`, or a refusal: every instance has a known state or the page is malformed, and error texts
+/// are short and on one line.
 pub fn ec2_answer(data: &[u8]) {
     if let Ok(page) = read(data) {
         for instance in page.reservations.items.iter().flat_map(|held| &held.instances.items) {
@@ -81,7 +82,7 @@ pub fn ec2_answer(data: &[u8]) {
     }
 }
 
-/// A region and a `spec.providerID`: the lookup uses an instance's ID that is the end of it.
+/// Checks a region and a `spec.providerID`: the lookup uses an instance ID that is at its end.
 pub fn provider_id(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (region, id) = text.split_once('\n').unwrap_or(("eu-central-1", &text));
@@ -100,7 +101,8 @@ pub fn provider_id(data: &[u8]) {
     }
 }
 
-/// Answers of a driver: reading, writing and reading again gives the same, and its texts fit into a message.
+/// Checks that answers of a driver can be read, written and read again with the same result, and that their texts fit into a
+/// message.
 pub fn csi_answer(data: &[u8]) {
     fn again<M: Message + Default + PartialEq + std::fmt::Debug>(data: &[u8]) -> Option<M> {
         let message = M::decode(data).ok()?;
@@ -116,7 +118,7 @@ pub fn csi_answer(data: &[u8]) {
     }
 }
 
-/// A driver and its socket print as a text of the same two.
+/// Checks that a driver and its socket print as a text that parses to the same two.
 pub fn csi_endpoint(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(endpoint) = DriverEndpoint::parse(text) {

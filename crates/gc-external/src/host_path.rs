@@ -1,8 +1,8 @@
-//! Folders of host-path volumes.
+//! Directories of host-path volumes.
 //!
-//! Whoever may write beside such a folder could replace a part of its path by a link between a check and the removal,
-//! so nothing is looked up twice: each folder is opened without following links or entering mounts, and what is in it
-//! is removed relative to the open folder.
+//! Anyone who may write beside such a directory could replace part of its path with a link between a check and the removal, so
+//! nothing is resolved twice: each directory is opened without following links or entering mounts, and its contents are removed
+//! relative to the open directory.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat, unlinkat};
 use rustix::io::{Errno, Result};
 
-/// How deep folders may be nested. Each level keeps two files open.
+/// Maximum depth of nested directories. Each level keeps two files open.
 const MAX_DEPTH: usize = 200;
 
-/// The folder `tmp` and what upstream's deleter of host paths takes: something below it.
+/// Returns the directory `tmp`, and the path below it, which is what upstream's deleter of host paths accepts.
 fn split(path: &Path) -> Option<(PathBuf, Vec<&OsStr>)> {
     let mut parts = path.components();
     if parts.next() != Some(Component::RootDir) {
@@ -31,14 +31,14 @@ fn split(path: &Path) -> Option<(PathBuf, Vec<&OsStr>)> {
     (!below.is_empty()).then_some((root, below))
 }
 
-/// Removes a folder of a host-path volume with all that is in it; one that is not there is removed. A link at its place is
-/// removed itself. Nothing is removed if the path leads through a link, or the folder is a mount point or has one in it.
+/// Removes the directory of a host-path volume with all its contents; succeeds if it does not exist. A link in its place is itself
+/// removed. Nothing is removed if the path leads through a link, or the directory is a mount point or contains one.
 pub(crate) fn remove_folder(path: &Path) -> std::result::Result<(), String> {
     let shown = path.display();
     let unsupported = || format!("host_path deleter only supports /tmp/.+ but received provided {shown}");
     let (tmp, mut below) = split(path).ok_or_else(unsupported)?;
     let name = below.pop().ok_or_else(unsupported)?;
-    // The administrator may have made the folder `tmp` itself a link.
+    // The administrator may have made the directory `tmp` itself a link.
     let root = match tmp.canonicalize() {
         Ok(root) => root,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -63,7 +63,7 @@ pub(crate) fn remove_folder(path: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Whether another file system may be entered on the way.
+/// Permission to enter another file system on the way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Crossing {
     Allowed,
@@ -72,13 +72,14 @@ enum Crossing {
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Opens a folder by its names from `/`, none of which is a link any longer.
+/// Opens a directory by its names from `/`, none of which is a link any more.
 fn open_root(path: &Path) -> Result<OwnedFd> {
     let root = openat(CWD, "/", FLAGS, Mode::empty())?;
     path.iter().try_fold(root, |folder, name| open(&folder, name, Crossing::Allowed))
 }
 
-/// Opens a folder in a folder: no link, and if so wanted no other mount. Mounts of the same file system count as well.
+/// Opens a directory in a directory, unless it is a link or, if so requested, another mount. Mounts of the same file system count
+/// as well.
 #[cfg(target_os = "linux")]
 fn open(folder: &OwnedFd, name: &OsStr, crossing: Crossing) -> Result<OwnedFd> {
     use rustix::fs::{ResolveFlags, openat2};
@@ -89,7 +90,7 @@ fn open(folder: &OwnedFd, name: &OsStr, crossing: Crossing) -> Result<OwnedFd> {
     openat2(folder, name, FLAGS, Mode::empty(), resolve)
 }
 
-/// Elsewhere, a mount shows by its device.
+/// On other systems, a mount is recognized by its device.
 #[cfg(not(target_os = "linux"))]
 fn open(folder: &OwnedFd, name: &OsStr, crossing: Crossing) -> Result<OwnedFd> {
     use rustix::fs::fstat;
@@ -100,8 +101,8 @@ fn open(folder: &OwnedFd, name: &OsStr, crossing: Crossing) -> Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Removes an entry of a folder, and first what is in it. Everything is visited before anything is removed, so that a mount
-/// deep inside leaves all as it was.
+/// Removes an entry of a directory after its contents. Everything is visited before anything is removed, so that a mount deep
+/// inside leaves everything as it was.
 fn remove(parent: &OwnedFd, name: &OsStr) -> Result<()> {
     let stat = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
@@ -113,14 +114,14 @@ fn remove(parent: &OwnedFd, name: &OsStr) -> Result<()> {
     unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// The purpose of a visit.
+/// Purpose of a visit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Check,
     Remove,
 }
 
-/// Visits the contents of a folder. Files that vanish meanwhile are no error.
+/// Visits the contents of a directory. Files that disappear in the meantime are not an error.
 fn visit(folder: &OwnedFd, purpose: Visit, levels_left: usize) -> Result<()> {
     let levels_left = levels_left.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     for entry in Dir::read_from(folder)? {
@@ -173,7 +174,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::process::Command;
 
-    /// A folder, and the folder `tmp` in it.
+    /// Returns a directory, and the directory `tmp` in it.
     fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let held = tempfile::tempdir().unwrap();
         let root = held.path().canonicalize().unwrap();
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Also those that stay below `tmp`: another volume may have its folder there.
+    /// Even links to somewhere below `tmp` are not followed: another volume may have its directory there.
     #[test]
     fn a_path_that_leads_through_a_link_is_left_alone() {
         let (_held, root, tmp) = folders();
@@ -233,7 +234,7 @@ mod tests {
         assert!(root.join("outside/b/sub/file").exists() && tmp.join("other/b/sub/file").exists());
     }
 
-    /// A parent is replaced by a link again and again while the folder below it is removed.
+    /// A parent is repeatedly replaced with a link while the directory below it is removed.
     #[test]
     fn a_parent_that_is_replaced_leads_nowhere_else() {
         let (_held, root, tmp) = folders();
@@ -272,11 +273,11 @@ mod tests {
         remove_folder(&tmp.join("a")).unwrap();
     }
 
-    /// A mount of this test, gone with it.
+    /// A mount that is removed with this test.
     struct Mounted(PathBuf);
 
     impl Mounted {
-        /// `None` if this user may not mount.
+        /// Returns `None` if this user may not mount.
         fn bind(from: &Path, to: &Path) -> Option<Self> {
             let mounted = Command::new("mount").arg("--bind").args([from, to]).output();
             mounted.is_ok_and(|output| output.status.success()).then(|| Self(to.to_owned()))

@@ -1,7 +1,6 @@
-//! Adapters to systems outside Kubernetes: storage behind CSI drivers and in folders, machines at providers, and
-//! objects in S3.
+//! Adapters to systems outside Kubernetes: storage behind CSI drivers and in directories, machines at providers, and objects in S3.
 //!
-//! [`csi`] and [`cloud`] are clients; [`StorageOutside`] and [`MachinesOutside`] carry out with them what collectors ask for
+//! [`csi`] and [`cloud`] are clients; [`StorageOutside`] and [`MachinesOutside`] use them to execute the requests of collectors
 //! ([`gc_kube::Outside`]). An answer that is late, too large or malformed is an error, never a fact.
 
 pub mod cloud;

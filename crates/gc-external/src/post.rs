@@ -1,4 +1,4 @@
-//! Documents that are sent to a server outside Kubernetes, such as traces.
+//! Sends documents, such as traces, to a server outside Kubernetes.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use http_body_util::Full;
 
 use crate::cloud::client::{Https, fetch, https};
 
-/// Largest answer that is read, bytes.
+/// Maximum size of an answer, bytes.
 const LARGEST_ANSWER: usize = 64 * 1024;
 
-/// Sends documents; a server with TLS is verified by the authorities of this machine.
+/// Sends documents. A server with TLS is verified with the authorities of this machine.
 #[derive(Clone)]
 pub struct DocumentSender {
     client: Https,
@@ -19,10 +19,10 @@ pub struct DocumentSender {
 }
 
 impl DocumentSender {
-    /// A sender whose requests end within a time.
+    /// Returns a sender whose requests end within a time limit.
     ///
     /// # Errors
-    /// The authorities of this machine are needed (`secure`) and there are none.
+    /// The authorities of this machine are needed (`secure`), but there are none.
     pub fn new(timeout: Duration, secure: bool) -> Result<Self, String> {
         Ok(Self { client: https(None, timeout, secure)?, timeout })
     }

@@ -1,4 +1,4 @@
-//! Storage that is deleted outside the API server: volumes of CSI drivers, with their secrets, and folders.
+//! Storage that is deleted outside the API server: volumes of CSI drivers, with their secrets, and directories.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::csi::{CsiClient, CsiError, DriverEndpoint, Options};
 use crate::host_path::remove_folder;
 
-/// Storage behind CSI drivers, and in folders.
+/// Storage behind CSI drivers, and in directories.
 pub struct StorageOutside {
     client: ApiClient,
     drivers: Arc<BTreeMap<String, CsiClient>>,
@@ -25,8 +25,8 @@ pub struct StorageOutside {
 }
 
 impl StorageOutside {
-    /// The volumes of these drivers; with `host_path`, also folders of this machine. Secrets and storage classes are read by
-    /// `client`. Must be made within a tokio runtime.
+    /// Creates access to the volumes of these drivers and, with `host_path`, to directories on this machine. Secrets and storage
+    /// classes are read with `client`. Must be called within a tokio runtime.
     #[must_use]
     pub fn new(client: ApiClient, endpoints: &[DriverEndpoint], calls: Options, host_path: bool) -> Self {
         let client_of = |endpoint: &DriverEndpoint| {
@@ -75,7 +75,7 @@ fn refused(message: String) -> OutsideAnswer {
     OutsideAnswer::Storage(None, Err(StorageFailure { in_use: false, message }))
 }
 
-/// Why something could not be read from the API server.
+/// Reason why something could not be read from the API server.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("it does not exist")]
@@ -102,8 +102,8 @@ async fn read(client: &ApiClient, path: String) -> Result<Value, ReadError> {
     }
 }
 
-/// The secrets of a deletion, and what is to be said about them. Where they are not to be had, the driver is asked
-/// without: it knows best whether it needs them (spec 9.7).
+/// Returns the secrets for a deletion, and a remark about them. If they are unavailable, the driver is called without them, because
+/// it knows best whether it needs them (spec 9.7).
 async fn secrets(
     client: &ApiClient,
     volume: &str,
@@ -118,7 +118,7 @@ async fn secrets(
             let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
             let parameters = match read(client, path).await {
                 Ok(found) => serde_json::from_value(found["parameters"].clone()).unwrap_or_default(),
-                // Nothing says that there ever were any.
+                // Nothing shows that there ever were any.
                 Err(ReadError::Absent) => return (HashMap::new(), None),
                 Err(error) => return without(format!("storage class {class}: {error}")),
             };

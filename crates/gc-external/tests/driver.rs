@@ -1,4 +1,4 @@
-//! The client against a driver whose volumes are directories, and that misbehaves on request.
+//! Tests the client against a driver whose volumes are directories, and which misbehaves on request.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "support/driver.rs"]

@@ -1,4 +1,4 @@
-//! Inventories that change; webhooks and commands that do not answer, fail, send too much or give wrong answers.
+//! Inventories that change, and webhooks and commands that do not answer, fail, send too much or give wrong answers.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod moto;
@@ -18,7 +18,7 @@ use moto::Moto;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
-/// Time limit of lookups that must time out.
+/// Timeout of lookups that must time out.
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
 fn machine() -> Machine {
@@ -58,7 +58,7 @@ async fn an_inventory_is_read_again_when_it_changes() {
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Running));
     write("Shutdown");
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Shutdown));
-    // Its exporter has died: machines that are newer are not on it, and look absent.
+    // If its exporter has died, it lacks newer machines, which seem absent.
     let dated = |ago: Duration| {
         let date = jiff::Timestamp::now() - ago;
         let text = format!(
@@ -109,9 +109,9 @@ async fn a_command_answers_or_times_out() {
         ("echo Absent".into(), Err("malformed")),
         ("exit 0".into(), Err("malformed")),
         ("kill -9 $$".into(), Err("signal: 9")),
-        // What it says on standard error is read to the end, so that it does not die of it.
+        // Its standard error is read to the end, so that writing to it cannot kill it.
         (format!("head -c 200000 /dev/zero >&2 && echo '{answer}'"), Ok(MachineState::Absent)),
-        // What it leaves behind does not keep its answer open.
+        // Processes that it leaves behind do not keep its output open.
         (format!("sleep 1000 & echo '{answer}'"), Ok(MachineState::Absent)),
         ("head -c 100000 /dev/zero".into(), Err("larger than 64 KiB")),
         ("yes".into(), Err("larger than 64 KiB")),
@@ -126,8 +126,8 @@ async fn a_command_answers_or_times_out() {
             (found, _) => panic!("{body}: {found:?}"),
         }
     }
-    // The end of the other end of a pipe shows that child processes are killed: those that it waits for when its time is over,
-    // even if they hold the output open, and those that it leaves behind when it ends.
+    // The other end of a pipe shows whether child processes are killed: those that it waits for at the timeout, even if they hold
+    // the output open, and those that it leaves behind when it ends.
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let child = format!("sleep 1000 3>{}", pipe.display());
@@ -153,19 +153,19 @@ async fn a_command_answers_or_times_out() {
     assert!(Exec::new("command".into(), Vec::new(), ANSWER_TIMEOUT).is_err());
 }
 
-/// The answer of a test's webhook.
+/// Answer of a test's webhook.
 #[derive(Clone)]
 enum Reply {
     Answer(u16, String),
     /// A body that never ends.
     Endless,
-    /// A header of a mebibyte.
+    /// A header of one mebibyte.
     LargeHeader,
     Silence,
     Close,
 }
 
-/// A body, once or for ever.
+/// Returns a body, once or forever.
 fn reply_body(
     text: String,
     is_endless: bool,
@@ -177,12 +177,12 @@ fn reply_body(
     http_body_util::StreamBody::new(futures::stream::repeat_with(piece)).boxed()
 }
 
-/// A webhook over TLS with an authority of its own.
+/// A webhook over TLS with its own authority.
 struct Server {
     url: String,
     authority: PathBuf,
     reply: Arc<Mutex<Reply>>,
-    /// Authorization and body of the request.
+    /// Authorization and body of each request.
     asked: Arc<Mutex<Vec<(String, String)>>>,
     folder: tempfile::TempDir,
 }
@@ -292,7 +292,7 @@ async fn a_webhook_answers_or_times_out() {
     let question = r#"{"apiVersion":"kubegc.io/v1alpha1","kind":"MachineLookup","node":{"name":"n","providerID":"rack://7"}}"#;
     assert_eq!(asked, ("Bearer secret".to_owned(), question.to_owned()));
 
-    // A token in the URL is in no message: these become Events.
+    // A token in the URL must not be in any message, because these become Events.
     *server.reply.lock().unwrap() = Reply::Answer(500, "oops".into());
     let secret =
         WebhookOptions { url: format!("{}/hooks/secret?token=secret", server.url), ..options.clone() };
@@ -305,7 +305,7 @@ async fn a_webhook_answers_or_times_out() {
     std::fs::remove_file(&token).unwrap();
     says(&look_up(&webhook).await, "No such file");
 
-    // An authority that did not sign its certificate.
+    // The authority did not sign its certificate.
     let other = serve().await;
     let distrustful =
         Webhook::new(WebhookOptions { authorities: Some(other.authority.clone()), token: None, ..options })
@@ -347,7 +347,7 @@ fn ec2(url: &str) -> Ec2 {
     .unwrap()
 }
 
-/// A client of the EC2 in scripts for moto.
+/// Code that creates an EC2 client in scripts for moto.
 const BOTO: &str = "ec2 = boto3.client('ec2', endpoint_url=url, region_name='us-east-1', \
      aws_access_key_id='k', aws_secret_access_key='s')\n";
 
@@ -373,13 +373,13 @@ async fn ec2_knows_its_instances() {
         (of("ip-9-9-9-9.ec2.internal", ""), MachineState::Absent),
         (of("n", &format!("aws:///{}", made[0])), MachineState::Running),
     ];
-    // All at once: they are combined into one call.
+    // All at once, so that they are combined into one call.
     let answers =
         futures::future::join_all(cases.iter().map(|(machine, _)| ec2.look_up(machine.clone()))).await;
     for ((machine, expected), answer) in cases.iter().zip(answers) {
         assert_eq!(answer.unwrap(), *expected, "{machine:?}");
     }
-    // What is not found proves nothing where it would not be found anyway.
+    // If a machine would not be found anyway, its absence proves nothing.
     for (machine, words) in [
         (of("worker-1", ""), "its name \"worker-1\" is no private DNS name"),
         (of("n", "aws:///i-0123456789abcdef0"), "it may be one of another region"),
@@ -387,12 +387,12 @@ async fn ec2_knows_its_instances() {
         let error = ec2.look_up(machine).await.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    // A page at a time.
+    // One machine per page.
     moto.script(&(BOTO.to_owned() + "ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)"));
     assert_eq!(ec2.look_up(by_id(&made[0])).await.unwrap(), MachineState::Running);
 }
 
-/// A plain HTTP server on this machine that gives the same answer to every request, and counts them.
+/// Starts a plain HTTP server on this machine that gives the same answer to every request, and counts them.
 async fn plain(code: u16, text: &'static str) -> (String, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -437,7 +437,7 @@ async fn ec2_that_refuses_throttles_or_talks_nonsense_says_nothing_of_machines()
     let throttled = ec2(&url);
     let error = throttled.look_up(machine()).await.unwrap_err().to_string();
     assert_eq!(error, "EC2: throttled (RequestLimitExceeded); asked again later");
-    // For a while no request is sent.
+    // No request is sent for a while.
     for _ in 0..5 {
         assert!(throttled.look_up(machine()).await.unwrap_err().to_string().contains("paused"));
     }

@@ -1,4 +1,4 @@
-//! The client of S3 against a server that checks signatures and policies (moto).
+//! Tests the S3 client against a server that checks signatures and policies (moto).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod moto;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gc_external::cloud::{Credentials, S3, S3Error, S3Options, StoredObject};
 use moto::Moto;
 
-/// Two buckets, and a user who may use one of them; from then on every request is checked.
+/// Creates two buckets, and a user who may use one of them; after that, every request is checked.
 const SETUP: &str = "\
 import json, urllib.request
 def client(of): return boto3.client(of, endpoint_url=url, region_name='eu-central-1', aws_access_key_id='k', aws_secret_access_key='s')

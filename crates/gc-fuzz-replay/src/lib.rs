@@ -1,5 +1,5 @@
-//! Runs the body of a fuzz target in a test: on its committed corpus, and on mutations of it that are the same in every
-//! run. `FUZZ_CASES=100000` tries more.
+//! Runs the body of a fuzz target in a test: on its committed corpus, and on mutations of it that are the same in every run. Set
+//! `FUZZ_CASES=100000` to try more.
 
 use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use fnv::FnvHasher;
 
-/// Mutations tried unless the environment says otherwise.
+/// Default number of mutations.
 const CASES: u64 = 4_000;
-/// Longest input that is made.
+/// Maximum length of a generated input, in bytes.
 const LONGEST: usize = 16 << 10;
 /// Values at the edges of number ranges, formats and languages.
 const SPICES: [&[u8]; 32] = [
@@ -47,7 +47,7 @@ const SPICES: [&[u8]; 32] = [
     b"-9999-01-01T00:00:00Z",
 ];
 
-/// Writes one test for each target, which is named as its body; the bodies are in the same module.
+/// Writes one test per target, named like its body; the bodies must be in the same module.
 #[macro_export]
 macro_rules! replay_tests {
     ($($target:ident),+ $(,)?) => {
@@ -60,7 +60,7 @@ macro_rules! replay_tests {
     };
 }
 
-/// Judges the corpus of a target, and mutations of it.
+/// Runs a target's body on its corpus and on mutations of it. Panics if an input breaks a property.
 pub fn replay(target: &str, body: fn(&[u8])) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     assert!(fuzz.join(format!("fuzz_targets/{target}.rs")).exists(), "{target} is no fuzz target");
@@ -93,18 +93,18 @@ fn judge(body: fn(&[u8]), input: &[u8], called: impl Fn() -> String) {
     }
 }
 
-/// The same for a target in every run, whatever the others are.
+/// Returns a seed that depends only on the target, so each target tries the same mutations in every run.
 fn seed(target: &str) -> u64 {
     let mut hash = FnvHasher::default();
     hash.write(target.as_bytes());
     hash.finish()
 }
 
-/// Makes inputs out of inputs.
+/// Generates inputs from other inputs.
 struct Mutator(u64);
 
 impl Mutator {
-    /// splitmix64
+    /// Returns the next number of splitmix64.
     fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -113,7 +113,7 @@ impl Mutator {
         mixed ^ mixed >> 31
     }
 
-    /// A number below the bound, which is not 0.
+    /// Returns a number below the bound, or 0 if the bound is 0.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.number() % bound.max(1) as u64).unwrap_or_default()
     }
@@ -122,7 +122,7 @@ impl Mutator {
         let mut input = corpus[self.below(corpus.len())].to_vec();
         for _ in 0..=self.below(4) {
             let other = corpus[self.below(corpus.len())];
-            // Words keep what they are in whole, so that much of what comes out still parses.
+            // Changes of whole words leave each word intact, so many of the results still parse.
             if self.below(2) == 0 {
                 self.change_words(&mut input, other);
             } else {
@@ -170,7 +170,7 @@ impl Mutator {
     }
 }
 
-/// Runs of letters and digits, quoted texts, and everything else one by one.
+/// Splits an input into runs of letters and digits, quoted texts, and single bytes.
 fn words(input: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;

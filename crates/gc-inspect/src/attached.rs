@@ -60,9 +60,9 @@ impl QueryRequest {
 pub enum Form {
     /// JSON data.
     Value,
-    /// Lines for people.
+    /// Human-readable lines.
     Text,
-    /// Lines for people with more columns, and nothing folded.
+    /// Human-readable lines with more columns, and nothing folded.
     Wide,
     /// `resource/name` of each object.
     Names,
@@ -176,7 +176,7 @@ impl QueryResponse {
         words.iter().any(|word| text.contains(word))
     }
 
-    /// Returns the lines of an answer for people, followed by what could not be read.
+    /// Returns the human-readable lines of an answer, followed by what could not be read.
     pub fn lines_with_unseen(&self) -> Vec<String> {
         let lines = self.answer.as_str().unwrap_or_default().lines().map(str::to_owned);
         lines.chain(warnings(&self.unseen)).collect()
@@ -299,7 +299,7 @@ pub async fn send(asked: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<R
     Ok(Reply::Refused(answer.head.status, preflight::message(&answer)))
 }
 
-/// Tells people on a terminal who has answered. A script may read both streams as one, so it gets no such line.
+/// Informs users on a terminal who has answered. A script may read both streams as one, so it gets no such line.
 fn say_who_answered(asked: &ApiClient) {
     if std::io::stderr().is_terminal() {
         gc_process::screen::complain!("answered by {}", asked.address());

@@ -130,7 +130,8 @@ struct Owner {
 /// Findings about each object.
 #[derive(Debug, Default)]
 pub(crate) struct SearchResult {
-    /// Lines for people about each object: its own deletion, and that of its namespace. An error if the object's type is ambiguous.
+    /// Human-readable lines about each object: its own deletion, and that of its namespace. An error if the object's type is
+    /// ambiguous.
     pub(crate) lines: Vec<Result<Vec<String>, Ambiguous>>,
     /// Number of lines that are not events of an audit log.
     pub(crate) malformed: u64,

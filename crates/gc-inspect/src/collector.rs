@@ -135,7 +135,7 @@ pub(crate) enum OutOfReach {
         /// Failure of the request.
         why: String,
     },
-    /// It does not run in a pod that can be read.
+    /// Does not run in a pod that can be read.
     #[error(
         "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
     )]
@@ -145,7 +145,7 @@ pub(crate) enum OutOfReach {
         /// Reason.
         why: String,
     },
-    /// It refuses this user.
+    /// Refuses this user.
     #[error("{0}")]
     Refused(String),
     /// Its address does not answer from here.

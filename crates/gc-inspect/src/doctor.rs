@@ -90,7 +90,7 @@ pub(crate) struct MissingRule {
     pub role: &'static str,
     /// The rule as a role spells it.
     pub rule: String,
-    /// True if collection needs it; Events are only for people.
+    /// True if collection needs it; Events are only for users.
     pub(crate) is_needed: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct Finding {
     pub check: &'static str,
     /// Stable identity of the finding, for programs that compare runs.
     pub id: String,
-    /// Its result.
+    /// Result of the finding.
     pub state: State,
     /// The result in words.
     pub message: String,
@@ -509,7 +509,7 @@ pub(crate) fn names(findings: &[Finding]) -> Vec<String> {
     names.filter(|name| known.insert(name.clone())).collect()
 }
 
-/// Writes findings for people; the wide form names all known objects.
+/// Writes findings in human-readable form; the wide form names all known objects.
 pub fn text(findings: &[Finding], is_wide: bool, out: &mut impl Write) -> Result<()> {
     let wide: &[&str] = if is_wide { &["ID", "OBJECTS"] } else { &[] };
     let mut table = Table::new(&[&["CHECK", "STATE"], wide, &["FINDING"]].concat());

@@ -33,7 +33,7 @@ const SILENT: [(&str, &str); 6] = [
 /// Resources that show where Services lead.
 const ENDPOINTS: [(&str, &str); 2] = [("discovery.k8s.io", "endpointslices"), ("", "endpoints")];
 
-/// Reads everything that may use something, and reports what is unused.
+/// Reads everything that may use something, and reports the unused objects.
 pub async fn ask(
     gatherer: &Gatherer,
     scope: &Scope,

@@ -537,8 +537,7 @@ impl Gatherer {
         }
     }
 
-    /// Reads these objects from a list, of which nothing else is kept, while that is cheaper than single reads. Returns the objects
-    /// that are left.
+    /// Reads objects from a list, without keeping the rest, while that is cheaper than single reads. Returns those that are left.
     async fn read_named(
         &self,
         facts: &mut Facts,
@@ -782,8 +781,7 @@ pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     Err(last)
 }
 
-/// Returns the current time of the collectors: that of the server if they run in it, which may be ahead, and otherwise the local
-/// one.
+/// Returns the current time of the collectors: the server's, which may be ahead, if they run in it; otherwise the local time.
 pub async fn clock(client: &ApiClient) -> Timestamp {
     let answer = client.call(preflight::request(Method::GET, CLOCK, None)).await;
     let document = answer.ok().filter(|answer| answer.head.status.is_success());

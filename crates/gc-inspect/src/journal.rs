@@ -56,7 +56,7 @@ pub fn time(entry: &Value) -> String {
         .map_or_else(|_| text.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// Returns the columns of every form for people.
+/// Returns the columns of every human-readable form.
 fn cells(entry: &Value) -> [String; 6] {
     let why = match text(entry, "failure") {
         "" => text(entry, "verdict").to_owned(),
@@ -248,7 +248,7 @@ fn by_whom(requested_by: &[String]) -> String {
     }
 }
 
-/// Writes the same answer for people.
+/// Writes the same answer in human-readable form.
 pub(crate) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> {
     if answer["deletion"].is_null() {
         writeln!(out, "{}\n{}", text(answer, "object"), by_whom(&list(answer, "requestedBy")))?;

@@ -84,7 +84,7 @@ impl FromStr for Output {
 pub trait Answer {
     /// Converts to JSON. A list of things is under `items`.
     fn value(&self) -> Value;
-    /// Writes the answer for people.
+    /// Writes the answer in human-readable form.
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()>;
     /// Returns `resource/name` of each object in the answer.
     fn names(&self) -> Vec<String>;

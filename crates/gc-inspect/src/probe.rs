@@ -19,7 +19,7 @@ const MOST_PROBES: usize = 200;
 
 /// The server's response to a dry run of a deletion.
 enum DryRunAnswer {
-    /// It would be accepted, or cannot be tried.
+    /// Would be accepted, or cannot be tried.
     Nothing,
     /// Admission refuses it.
     Refused(String),

@@ -76,8 +76,8 @@ pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> S
     StuckAnswer { rows, now: gatherer.now, unseen, unread }
 }
 
-/// Finds what is stuck in the cluster of a client, and returns it as `kubegc stuck -o json` prints it. `patience` limits the time
-/// for lists.
+/// Finds the stuck objects in the cluster of a client, and returns them as `kubegc stuck -o json` prints them. `patience` limits
+/// the time for lists.
 ///
 /// # Errors
 /// The cluster cannot be read.

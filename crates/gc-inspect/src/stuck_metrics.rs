@@ -1,4 +1,4 @@
-//! Metrics of what is stuck: the answer of `kubegc stuck`, computed periodically from the collectors' graph.
+//! Metrics of stuck objects: the answer of `kubegc stuck`, computed periodically from the collectors' graph.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -37,7 +37,7 @@ pub struct StuckMetrics {
 
 /// The cluster to check.
 pub struct WatchedCluster {
-    /// Client for what the graph does not have.
+    /// Client for objects that are missing from the graph.
     pub client: ApiClient,
     /// Graph of the collectors, if they have one.
     pub resident: Option<Arc<dyn Resident>>,

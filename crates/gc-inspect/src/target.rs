@@ -1,4 +1,4 @@
-//! Objects as people name them on a command line: `TYPE NAME…`, `TYPE/NAME…`, manifests, or a selector.
+//! Objects as users name them on a command line: `TYPE NAME…`, `TYPE/NAME…`, manifests, or a selector.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -99,11 +99,11 @@ impl<T> Partial<T> {
 /// One object that was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedObject {
-    /// Its resource.
+    /// Resource of the object.
     pub resource: Resource,
-    /// Its namespace; empty at cluster scope.
+    /// Namespace of the object; empty at cluster scope.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 

@@ -524,7 +524,7 @@ impl Answer for Answers {
     }
 }
 
-/// Writes the answer for people.
+/// Writes the answer in human-readable form.
 pub fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let place = match &*why.place.namespace {
         "" => String::new(),

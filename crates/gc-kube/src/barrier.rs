@@ -1,4 +1,4 @@
-//! The lists that barriers need (see [`gc_controller::barriers`]).
+//! Performs the lists that barriers need (see [`gc_controller::barriers`]).
 
 use std::fmt::Write as _;
 
@@ -23,11 +23,11 @@ pub(crate) struct Found {
     pub(crate) list: u64,
     /// The objects, as [`Event::Found`].
     pub(crate) events: Vec<Event>,
-    /// It is the end of a page, and another one is asked for.
+    /// True if a further page is requested.
     pub(crate) continues: bool,
 }
 
-/// Lists a place page by page, handing on what is found.
+/// Lists a path page by page, passing on the objects that it finds.
 pub(crate) async fn list(
     client: &ApiClient,
     route: &Route,
@@ -41,12 +41,12 @@ pub(crate) async fn list(
     EndedList { list: list.number, end, signal }
 }
 
-/// A list is over.
+/// A list that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedList {
     pub(crate) list: u64,
     pub(crate) end: ListEnd,
-    /// Evidence of its last answer about the server, if any.
+    /// Evidence about the server from the last answer, if any.
     pub(crate) signal: Option<Signal>,
 }
 
@@ -75,7 +75,7 @@ async fn pages(
             uri.push_str("&continue=");
             push_segment(&mut uri, &continue_token);
         } else if let Some(version) = list.not_older_than {
-            // Writing to a String cannot fail.
+            // Writing to a String does not fail.
             let _ = write!(uri, "&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         }
         let request = Request::builder()

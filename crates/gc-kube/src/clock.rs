@@ -1,4 +1,4 @@
-//! Time, as the collectors get it.
+//! Clocks of the collectors.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 /// A clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The clock of this machine.
+/// Returns the clock of this machine.
 #[must_use]
 pub fn system_clock() -> Clock {
     Arc::new(machine_clock)
 }
 
-/// The wall clock at the time of this call, continued by the monotonic clock: for timers.
+/// Returns the wall clock at the time of this call, continued by the monotonic clock; meant for timers.
 #[must_use]
 pub fn steady_clock() -> Clock {
     let clock = SteadyClock::new(machine_clock(), moment());
     Arc::new(move || clock.at(moment()))
 }
 
-/// Where the moments of this process begin.
+/// Start of this process's moments.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Now, on a clock of this process that only runs forward.
+/// Returns the current moment, on a clock of this process that only moves forward.
 #[must_use]
 pub fn moment() -> Moment {
     Moment::from_start(START.elapsed())
@@ -39,25 +39,25 @@ pub(crate) fn machine_clock() -> Timestamp {
     Timestamp(milliseconds(elapsed))
 }
 
-/// Now, on the monotonic clock of this machine, with which its wall clock is compared: tests that stop the runtime's time
-/// stop neither.
+/// Returns the current moment on the monotonic clock of this machine, which its wall clock is compared with. Tests that pause the
+/// runtime's time pause neither.
 pub(crate) fn machine_moment() -> Moment {
     static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
     Moment::from_start(START.elapsed())
 }
 
-/// The wall clock at the start of this process, continued by the monotonic clock.
+/// Returns the wall clock at the start of this process, continued by the monotonic clock.
 pub(crate) fn steady_now() -> Timestamp {
     static CLOCK: LazyLock<SteadyClock> = LazyLock::new(|| SteadyClock::new(machine_clock(), moment()));
     CLOCK.at(moment())
 }
 
-/// A moment as the timers know it.
+/// Converts a moment to the type that timers use.
 pub(crate) fn instant(moment: Moment) -> Instant {
     *START + moment.since(Moment::default())
 }
 
-/// Readings of two collectors that saw the same clock being set differ by less, milliseconds.
+/// Maximum difference between two collectors' readings of the same clock setting, in milliseconds.
 const SAME_SETTING_MILLISECONDS: i64 = 1_000;
 
 /// Last logged setting of the wall clock, as its difference to the monotonic clock.
@@ -78,7 +78,7 @@ impl LoggedSetting {
     }
 }
 
-/// A clock that a collector reads again and again.
+/// A clock that a collector reads repeatedly.
 pub(crate) struct ClockReader {
     clock: Clock,
     wall: WallClock,
@@ -89,7 +89,7 @@ impl ClockReader {
         Self { clock, wall: WallClock::default() }
     }
 
-    /// Reads it. That it was set is logged once, by the collector that notices it first.
+    /// Reads the clock. If it was set, this is logged once, by the first collector that notices.
     pub(crate) fn read(&mut self) -> Reading {
         static LOGGED: Mutex<LoggedSetting> = Mutex::new(LoggedSetting(None));
         let moment = machine_moment();
@@ -114,10 +114,10 @@ mod tests {
         // Columns: reading of the clock, moment, and whether it is logged.
         for (clock_seconds, moment_seconds, is_logged) in [
             (3_600, 10, true),
-            // Others notice it at once, and much later.
+            // Others notice it immediately, and much later.
             (3_600, 10, false),
             (4_200, 610, false),
-            // Set ahead by another hour, and back to where it was.
+            // The clock is set ahead by another hour, and back.
             (7_800, 610, true),
             (4_201, 611, true),
             (4_202, 612, false),

@@ -1,4 +1,4 @@
-//! A collector that learns from metadata watches of every resource: the adapter of engines of events.
+//! A collector that learns from metadata watches of every resource: the adapter for event-driven engines.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::watcher::WatchContext;
 /// Settings of a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
-    /// Perform nothing, and report everything to the observer.
+    /// True if nothing is performed, only reported to the observer.
     pub dry_run: bool,
-    /// Bounds of the concurrency limit.
+    /// Limits of the concurrency.
     pub concurrency: ConcurrencyOptions,
     /// `(group, resource)` pairs that are never collected.
     pub ignored_resources: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for MetadataCollector {
 }
 
 impl MetadataCollector {
-    /// Nothing is sent before [`MetadataCollector::run`].
+    /// Creates a collector, which sends nothing before [`MetadataCollector::run`].
     #[must_use]
     pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
         let CollectorOptions { dry_run, concurrency, ignored_resources, streamed_lists } = options;
@@ -72,15 +72,15 @@ impl MetadataCollector {
 
     set_up!();
 
-    /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
-    /// is decided again.
+    /// Withholds every write while `holding` gives a reason; reads continue. Once it says `None` again, everything withheld is
+    /// decided again.
     #[must_use]
     pub fn holding_writes(mut self, holding: watch::Receiver<Option<WithheldBy>>) -> Self {
         self.setup.hold_writes(holding);
         self
     }
 
-    /// The resources that are known.
+    /// Returns the known resources.
     #[must_use]
     pub fn table(&self) -> ResourceTable {
         self.setup.table.clone()
@@ -92,13 +92,13 @@ impl MetadataCollector {
         self.board.clone()
     }
 
-    /// The figures of the concurrency limit.
+    /// Returns the state of the concurrency limit.
     #[must_use]
     pub fn concurrency(&self) -> watch::Receiver<ConcurrencyState> {
         self.setup.concurrency.subscribe()
     }
 
-    /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight
+    /// Runs until `shutdown` is ready. Then sends nothing further, gives requests in flight
     /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE), and returns the engine.
     pub async fn run<E: EventEngine + Send + 'static>(
         self,
@@ -110,7 +110,7 @@ impl MetadataCollector {
         engine
     }
 
-    /// The same for every engine, and boxed, so that this crate compiles it, once.
+    /// Drives any engine. Boxed, so that this is compiled once, in this crate.
     fn drive<'a>(
         self,
         engine: AnyEngine<'a>,
@@ -142,11 +142,11 @@ impl MetadataCollector {
 
 type AnyEngine<'a> = &'a mut (dyn EventEngine + Send);
 
-/// Feeds an engine of events from metadata watches.
+/// Feeds an event-driven engine from metadata watches.
 struct MetadataAdapter<'a> {
     performer: Performer,
     observer: Arc<dyn Observer>,
-    /// Discovery is asked again.
+    /// Triggers another discovery.
     rediscover: Arc<Notify>,
     engine: PhantomData<fn(AnyEngine<'a>)>,
 }

@@ -1,8 +1,8 @@
-//! The connections to an API server: few, HTTP/2 where the server has it, many requests in flight on each.
+//! Connections to an API server: few of them, HTTP/2 if the server supports it, with many requests in flight on each.
 //!
-//! How to reach a cluster (kubeconfig, in-cluster account, exec and OIDC credentials, tokens, proxies, TLS) is
-//! kube-rs' work; its own HTTP client speaks HTTP/1.1 only, so the transport under its layers is ours. The
-//! embedded server of the same process is reached without any connection: its HTTP service is called directly.
+//! kube-rs finds out how to reach a cluster (kubeconfig, in-cluster account, exec and OIDC credentials, tokens, proxies, TLS). Its
+//! own HTTP client only supports HTTP/1.1, so the transport beneath its layers is implemented here. The embedded server in the same
+//! process is reached without a connection: its HTTP service is called directly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,20 +28,20 @@ use crate::clock::machine_moment;
 use crate::server_clock::SharedServerClock;
 use crate::streams::{Streams, WatchConnections};
 
-/// The body of an answer.
+/// Body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// Recipient of requests: one connection of a cluster, or the embedded server.
 pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
 /// Maximum number of connections that share the short requests (deletions, patches, reads).
 pub const REQUEST_CONNECTIONS: usize = 4;
-/// Maximum number of unused connections that are kept to a server without HTTP/2.
+/// Maximum number of unused connections kept to a server without HTTP/2.
 const IDLE_CONNECTIONS: usize = 16;
-/// A short request is given up after this time, unless the client says otherwise.
+/// Default timeout of a short request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The head of the answer to a list or watch must come within this time.
+/// Timeout for the head of the answer to a list or watch.
 pub const LIST_TIMEOUT: Duration = Duration::from_mins(1);
-/// A body that is read whole may be so large (a page of a list).
+/// Maximum size of a body that is read completely (a page of a list).
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
 
-/// Why a client could not be made.
+/// Reason why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig or the in-cluster account is unusable.
@@ -62,36 +62,36 @@ pub enum ConnectError {
     /// Credentials or certificates are unusable.
     #[error("the credentials are unusable: {0}")]
     Credentials(#[source] Box<kube::Error>),
-    /// A proxy of another kind than http, https or socks5.
+    /// A proxy other than http, https or socks5.
     #[error("proxy {0} is of an unknown kind; http, https and socks5 are known")]
     Proxy(Uri),
     /// The certificate authority is not a certificate.
     #[error("the certificate authority is unusable: {0}")]
     Authority(String),
-    /// An address that is none.
+    /// An invalid address.
     #[error("{0:?} is not an address; expected HOST:PORT")]
     Address(String),
-    /// The URL of a server that is none.
+    /// An invalid URL of a server.
     #[error("--server {0:?} is not a URL such as https://HOST:PORT")]
     Server(String),
-    /// A server name that is none.
+    /// An invalid server name.
     #[error("tls-server-name {0:?} is not a valid name")]
     ServerName(String),
     /// A token that cannot be sent in a header.
     #[error("the bearer token has characters that a header cannot have")]
     Token,
-    /// A server in the same process has no connections that credentials could be left out of.
+    /// A server in the same process has no connections without credentials.
     #[error("a server in this process is not reached by a connection")]
     InProcess,
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// No connection, or it broke. Whether the request was carried out is unknown.
+    /// The connection failed or broke. It is unknown whether the request was performed.
     #[error("the connection failed: {0}")]
     Connection(#[source] BoxError),
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("no answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// The body broke off.
@@ -100,20 +100,19 @@ pub enum RequestError {
     /// The body is too large.
     #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
     TooLarge,
-    /// Nothing was sent: the gate of [`ApiClient::gated`] is shut.
+    /// Nothing was sent: the gate of [`ApiClient::gated`] is closed.
     #[error("not sent: this process does not lead, or changes nothing")]
     Gated,
 }
 
 impl RequestError {
-    /// Reports whether the server may be carrying it out still, or be about to: it was sent, as far as is known, and
-    /// nothing has come back.
+    /// Reports whether the server may still perform the request: it was sent, as far as is known, and nothing has come back.
     #[must_use]
     pub fn may_be_at_work(&self) -> bool {
         match self {
             Self::Timeout(_) => true,
             Self::Connection(error) => !was_never_connected(&**error),
-            // The head of an answer has come, or nothing was sent.
+            // The head of an answer has arrived, or nothing was sent.
             Self::Body(_) | Self::TooLarge | Self::Gated => false,
         }
     }
@@ -128,7 +127,7 @@ fn was_never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// An answer whose body was read whole.
+/// An answer with its complete body.
 #[derive(Debug)]
 pub struct Answer {
     /// Status line and headers.
@@ -139,12 +138,12 @@ pub struct Answer {
 
 type MakeService = dyn Fn() -> HttpService + Send + Sync;
 
-/// A bearer token, which nothing prints.
+/// A bearer token, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// The value of the header `Authorization`.
+    /// Returns the value of the header `Authorization`.
     fn header(&self) -> Result<HeaderValue, ConnectError> {
         let mut header =
             HeaderValue::try_from(format!("Bearer {}", self.0)).map_err(|_| ConnectError::Token)?;
@@ -152,7 +151,7 @@ impl Token {
         Ok(header)
     }
 
-    /// The token itself, for a server that says whose it is.
+    /// Returns the token itself, to send it to a server that verifies it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -173,30 +172,30 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// Cluster and user, as kubectl's flags select them. What is not given is taken from the kubeconfig.
+/// Cluster and user as selected by kubectl's flags. Everything else is taken from the kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The kubeconfig, in place of `$KUBECONFIG` and `~/.kube/config`.
+    /// Kubeconfig to use instead of `$KUBECONFIG` and `~/.kube/config`.
     pub kubeconfig: Option<std::path::PathBuf>,
-    /// The account of this pod, in place of `~/.kube/config`.
+    /// True to use this pod's account instead of `~/.kube/config`.
     pub account: bool,
-    /// The context.
+    /// Context.
     pub context: Option<String>,
-    /// The cluster, in place of the context's.
+    /// Cluster to use instead of the context's.
     pub cluster: Option<String>,
-    /// The user, in place of the context's.
+    /// User to use instead of the context's.
     pub user: Option<String>,
-    /// The URL of the server, in place of the cluster's.
+    /// URL of the server to use instead of the cluster's.
     pub server: Option<String>,
-    /// A bearer token, in place of the user's credentials.
+    /// Bearer token to use instead of the user's credentials.
     pub token: Option<Token>,
-    /// The user to impersonate.
+    /// User to impersonate.
     pub impersonate: Option<String>,
-    /// The groups to impersonate.
+    /// Groups to impersonate.
     pub impersonate_groups: Vec<String>,
 }
 
-/// The kubeconfigs of `$KUBECONFIG`, merged. Files of the list that do not exist are passed over, as kubectl does.
+/// Merges the kubeconfigs in `$KUBECONFIG`. Files in the list that do not exist are skipped, as kubectl does.
 impl From<KubeconfigError> for ConnectError {
     fn from(error: KubeconfigError) -> Self {
         Self::Kubeconfig(kubeconfig_message(&error))
@@ -205,13 +204,13 @@ impl From<KubeconfigError> for ConnectError {
 
 impl From<kube::config::InferConfigError> for ConnectError {
     fn from(error: kube::config::InferConfigError) -> Self {
-        // Why this is not a pod does not matter; why there is no kubeconfig does.
+        // It does not matter why this is not a pod, only why there is no kubeconfig.
         let kubeconfig = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
         Self::Configuration(kubeconfig.map_or_else(|| error.to_string(), kubeconfig_message))
     }
 }
 
-/// Describes an error in a kubeconfig, in the words of the file.
+/// Describes an error in a kubeconfig, with the names used in the file.
 fn kubeconfig_message(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => {
@@ -245,7 +244,7 @@ fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, Con
     Ok(merged)
 }
 
-/// The cluster that kubectl's flags lead to.
+/// Returns the cluster selected by kubectl's flags.
 async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
     let options = kube::config::KubeConfigOptions {
         context: access.context.clone(),
@@ -261,7 +260,7 @@ async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
         Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
         None if chosen => kube::Config::from_kubeconfig(&options).await?,
         None => match &access.server {
-            // The account of this pod is for its own cluster, and a server that needs no credentials needs no kubeconfig.
+            // The account of this pod is only for its own cluster, and a server that needs no credentials needs no kubeconfig.
             Some(server) => match kube::Config::from_kubeconfig(&options).await {
                 Ok(config) => config,
                 Err(_) => kube::Config::new(server_url(server)?),
@@ -288,7 +287,7 @@ async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
     Ok(config)
 }
 
-/// The URL of a server; without a scheme it is reached over TLS.
+/// Parses the URL of a server; without a scheme, TLS is used.
 fn server_url(server: &str) -> Result<Uri, ConnectError> {
     let url = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
     url.parse::<Uri>()
@@ -297,7 +296,7 @@ fn server_url(server: &str) -> Result<Uri, ConnectError> {
         .ok_or_else(|| ConnectError::Server(server.to_owned()))
 }
 
-/// The certificates of a PEM text.
+/// Returns the certificates in a PEM text.
 fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, ConnectError> {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject as _;
@@ -313,7 +312,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, ConnectError> {
 pub struct ApiClient {
     shared: Arc<ConnectionPool>,
     gate: Option<Arc<Gate>>,
-    /// The credentials of each request, where the connections have none.
+    /// Credentials for each request, if the connections have none.
     authorization: Option<HeaderValue>,
     request_timeout: Duration,
 }
@@ -323,15 +322,15 @@ type Gate = dyn Fn() -> bool + Send + Sync;
 
 struct ConnectionPool {
     requests: Vec<HttpService>,
-    /// Requests in flight on each of them.
+    /// Requests in flight on each connection.
     streams: Streams,
     watches: WatchConnections<HttpService>,
     make: Box<MakeService>,
     address: String,
     namespace: String,
-    /// The clock of a server that is reached over a network.
+    /// Clock of a server that is reached over a network.
     server_clock: Option<SharedServerClock>,
-    /// Connection to the server without credentials.
+    /// Configuration for connecting to the server without credentials.
     anonymous: Option<kube::Config>,
 }
 
@@ -342,26 +341,26 @@ impl std::fmt::Debug for ApiClient {
 }
 
 impl ApiClient {
-    /// The cluster of `$KUBECONFIG`, of `~/.kube/config`, or of the pod that this process runs in.
+    /// Connects to the cluster of `$KUBECONFIG`, of `~/.kube/config`, or of the pod that this process runs in.
     pub async fn infer() -> Result<Self, ConnectError> {
         Self::new(&kube::Config::infer().await?)
     }
 
-    /// The cluster of a kubeconfig file.
+    /// Connects to the cluster of a kubeconfig file.
     pub async fn from_kubeconfig(path: &std::path::Path) -> Result<Self, ConnectError> {
         let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
         let options = kube::config::KubeConfigOptions::default();
         Self::new(&kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 
-    /// The cluster that kubectl's flags lead to.
+    /// Connects to the cluster selected by kubectl's flags.
     pub async fn configured(access: &Access) -> Result<Self, ConnectError> {
         Self::new(&configuration(access).await?)
     }
 
-    /// Another server that knows the tokens of this cluster, such as the pages of a collector: with the credentials of
-    /// kubectl's flags, but for client certificates. Its certificate is verified with this authority (PEM), under
-    /// `server_name` if there is one.
+    /// Connects to another server that accepts the tokens of this cluster, such as the pages of a collector. Uses the credentials
+    /// of kubectl's flags, except for client certificates. The server's certificate is verified with this authority (PEM), under
+    /// `server_name` if given.
     pub async fn configured_elsewhere(
         access: &Access,
         authority: &str,
@@ -382,7 +381,7 @@ impl ApiClient {
         Self::new(&config)
     }
 
-    /// A cluster as kube-rs describes it. Connects with the first request.
+    /// Creates a client from kube-rs' description of a cluster. Connects with the first request.
     pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let make = cluster_services(config)?;
         let clock = Some(SharedServerClock::default());
@@ -392,14 +391,14 @@ impl ApiClient {
         Ok(Self::over(make, address, namespace, clock, Some(anonymous)))
     }
 
-    /// The same server over connections of their own, without any credentials.
+    /// Returns a client of the same server with separate connections and without any credentials.
     pub fn without_credentials(&self) -> Result<Self, ConnectError> {
         let config = self.shared.anonymous.as_ref().ok_or(ConnectError::InProcess)?;
         Ok(Self::new(config)?.with_request_timeout(self.request_timeout))
     }
 
-    /// The same connections with this token in each request. They must have no credentials of their own
-    /// ([`ApiClient::without_credentials`]), which would replace it.
+    /// Returns a client over the same connections that sends this token with each request. The connections must have no credentials
+    /// ([`ApiClient::without_credentials`]), which would replace the token.
     pub fn with_token(&self, token: &Token) -> Result<Self, ConnectError> {
         Ok(Self { authorization: Some(token.header()?), ..self.clone() })
     }
@@ -410,8 +409,8 @@ impl ApiClient {
         }
     }
 
-    /// The same server, and another set of connections to it, whose answers show what time it is there: for a server in this
-    /// process whose clock is not this machine's.
+    /// Returns a client of the same server, with separate connections, that observes the server's clock in its answers: for a
+    /// server in this process whose clock is not this machine's.
     #[must_use]
     pub fn with_server_clock(&self) -> Self {
         let make: Box<MakeService> = {
@@ -424,14 +423,14 @@ impl ApiClient {
         Self { shared: client.shared, ..self.clone() }
     }
 
-    /// A server without TLS and credentials, such as the pages of a collector on this machine.
+    /// Creates a client of a server without TLS and credentials, such as the pages of a collector on this machine.
     pub fn plain(authority: &str) -> Result<Self, ConnectError> {
         let url = format!("http://{authority}");
         let uri = url.parse().map_err(|_| ConnectError::Address(authority.to_owned()))?;
         Self::new(&kube::Config::new(uri))
     }
 
-    /// A server in the same process: each request is a call of its HTTP service.
+    /// Creates a client of a server in the same process: each request is a call of its HTTP service.
     pub fn in_process<F, A, B>(serve: F) -> Self
     where
         F: Fn(Request<Full<Bytes>>) -> A + Clone + Send + Sync + 'static,
@@ -465,8 +464,8 @@ impl ApiClient {
         Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
 
-    /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true, and so does every
-    /// gate that this client has already. The question is asked when a request is about to be handed to a connection.
+    /// Returns a client over the same connections that sends requests other than GET only while `gate`, and every existing gate of
+    /// this client, returns true. Gates are checked immediately before a request is passed to a connection.
     #[must_use]
     pub fn gated(&self, gate: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let gate: Arc<Gate> = match self.gate.clone() {
@@ -476,37 +475,36 @@ impl ApiClient {
         Self { gate: Some(gate), ..self.clone() }
     }
 
-    /// The same client, over the same connections, that gives a short request up after this time in place of
-    /// [`REQUEST_TIMEOUT`].
+    /// Returns a client over the same connections with this timeout of short requests instead of [`REQUEST_TIMEOUT`].
     #[must_use]
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self { request_timeout, ..self }
     }
 
-    /// The namespace of the kubeconfig's context, or of this pod; `default` otherwise.
+    /// Returns the namespace of the kubeconfig's context, or of this pod; `default` otherwise.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.shared.namespace
     }
 
-    /// The server's clock as its answers show it; none of a server in this process, whose clock is ours.
+    /// Returns the server's clock as observed in its answers; `None` for a server in this process, which uses this machine's clock.
     #[must_use]
     pub fn server_clock(&self) -> Option<&SharedServerClock> {
         self.shared.server_clock.as_ref()
     }
 
-    /// Where the server is, for people.
+    /// Returns the address of the server, for people.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.shared.address
     }
 
-    /// Sends a short request and reads the answer whole.
+    /// Sends a short request and reads the complete answer.
     pub fn call(&self, request: Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answer, RequestError>> {
         self.call_apart(request, None).1
     }
 
-    /// The same, on another connection than the one of this number. The first member is the number of the connection.
+    /// Sends a short request on a connection other than the one with this number. Also returns the number of the connection used.
     pub(crate) fn call_apart(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -537,7 +535,7 @@ impl ApiClient {
         (connection, Box::pin(answer))
     }
 
-    /// Sends a list or a watch. The answer's body is the caller's to read, and holds its place on the connection until it is dropped.
+    /// Sends a list or a watch. The caller reads the body of the answer, which occupies its place on the connection until dropped.
     pub fn open(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -563,7 +561,7 @@ impl ApiClient {
     }
 }
 
-/// Reads an answer whole, up to [`MAX_BODY_BYTES`].
+/// Reads a complete answer, up to [`MAX_BODY_BYTES`].
 #[must_use]
 pub fn collect(response: Response<Body>) -> BoxFuture<'static, Result<Answer, RequestError>> {
     Box::pin(async move {
@@ -583,7 +581,7 @@ pub fn collect(response: Response<Body>) -> BoxFuture<'static, Result<Answer, Re
     })
 }
 
-/// Makes any HTTP service into one whose bodies and errors are boxed.
+/// Adapts any HTTP service to boxed bodies and errors.
 #[derive(Clone)]
 struct BoxedService<S>(S);
 
@@ -652,7 +650,7 @@ fn basic_authorization(user_and_password: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("Basic {encoded}")).ok()
 }
 
-/// True if it was said that a certificate is not verified: every client of a process has the same configuration.
+/// True once it has been logged that a certificate is not verified: every client of a process has the same configuration.
 static UNVERIFIED: AtomicBool = AtomicBool::new(false);
 
 fn https_connector<C>(

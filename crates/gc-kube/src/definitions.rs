@@ -1,4 +1,4 @@
-//! Definitions of custom resources that say, by an annotation, that none of their objects is to be deleted by us.
+//! Definitions of custom resources with an annotation that prohibits kubegc from deleting their objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 use gc_controller::watch::RequestEnd;
 
-/// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
+/// Annotation of a CustomResourceDefinition: any value but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
 
-/// Delivery of the watch.
+/// Message from the watch.
 enum News {
     Started,
     Synced,
-    /// The name of a definition, and whether its objects are kept.
+    /// Name of a definition, and whether its objects are kept.
     Present(Arc<str>, bool),
     Gone(Arc<str>),
-    /// They cannot be listed. Where they are not served, nothing says that there are none: a custom resource that is served has a
-    /// definition.
+    /// Definitions cannot be listed. Even if they are not served, this does not mean that there are none: every custom resource
+    /// that is served has a definition.
     Failed(String),
 }
 
-/// Keeps the breaker up to date on which custom resources are kept, until the future is dropped. From now on, and until
-/// the definitions have been listed, no custom resource is deleted.
+/// Keeps the breaker up to date about kept custom resources, until the future is dropped. No custom resource is deleted until the
+/// definitions have been listed.
 pub fn follow_definitions(client: ApiClient, breaker: SharedBreaker) -> impl Future<Output = ()> {
     breaker.change(|breaker| breaker.follow(Definitions::Unknown));
     follow(client, breaker)
@@ -93,7 +93,7 @@ impl DefinitionReader {
     }
 }
 
-/// The route of a cluster-scoped resource that says what a server serves.
+/// Returns the route of a cluster-scoped resource that describes served resources.
 fn route(group: &str, resource: &str, kind: &str) -> Route {
     Route::new(ResourceInfo {
         id: ResourceId(0),
@@ -106,14 +106,14 @@ fn route(group: &str, resource: &str, kind: &str) -> Route {
     })
 }
 
-/// Resources that say what a server serves: group, plural name, kind.
+/// Resources that describe served resources: group, plural name, kind.
 const SERVED: [(&str, &str, &str); 2] = [
     ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
     ("apiregistration.k8s.io", "apiservices", "APIService"),
 ];
 
-/// Calls `changed` whenever a definition of custom resources or an APIService has changed, until the future is dropped. Where they
-/// cannot be watched, it is never called.
+/// Calls `changed` whenever a CustomResourceDefinition or an APIService has changed, until the future is dropped. If they cannot be
+/// watched, it is never called.
 pub async fn watch_served(client: ApiClient, changed: impl Fn() + Send) {
     let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
     let mut watches = JoinSet::new();
@@ -126,7 +126,7 @@ pub async fn watch_served(client: ApiClient, changed: impl Fn() + Send) {
     }
 }
 
-/// Reads that something has changed, and not what.
+/// Detects only that something has changed.
 struct ServedReader {
     route: Route,
 }
@@ -157,7 +157,7 @@ impl Reader for ServedReader {
     }
 }
 
-/// Reads one definition, which has the name of its resource.
+/// Reads one definition, which is named after its resource.
 fn read(present: bool, object: &Value) -> News {
     let name: Arc<str> = object["metadata"]["name"].as_str().unwrap_or_default().into();
     if !present {

@@ -1,7 +1,7 @@
 //! Resources that an API server serves (spec `ownership-gc.md`, 2.1 and 2.2).
 //!
-//! Aggregated discovery first, the older form where a server does not have it. A group that fails, or that is
-//! marked stale, fails alone: it is named in [`Discovery::failed`], and says nothing about its resources.
+//! Aggregated discovery is tried first, then the older form. A group that fails, or that is marked stale, only affects itself: it
+//! is listed in [`Discovery::failed`], and nothing is concluded about its resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ const JSON_ACCEPT: &str = "application/json";
 const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// Stands for every group but the core group, where none of them could be seen.
+/// Stands for every group except the core group, if none of them could be seen.
 pub const ALL_NAMED_GROUPS: &str = "*";
-/// Timeout for one group's answer. A dead aggregated API delays nothing but itself.
+/// Timeout for one group's answer. A dead aggregated API only delays itself.
 pub const GROUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of groups that are asked at a time.
+/// Maximum number of groups requested at a time.
 const GROUPS_AT_ONCE: usize = 16;
 
-/// Why nothing was discovered.
+/// Reason why discovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// No answer.
+    /// There was no answer.
     #[error("GET {path}: {source}")]
     Request {
         /// Requested path.
         path: String,
-        /// Why there is none.
+        /// Cause.
         source: RequestError,
     },
-    /// An answer that is an error.
+    /// The answer was an error.
     #[error("GET {path} was answered with {code}: {message}")]
     Refused {
         /// Requested path.
@@ -52,7 +52,7 @@ pub enum DiscoveryError {
     /// No group could be seen.
     #[error("nothing could be discovered: {message}")]
     Nothing {
-        /// Why the core group could not.
+        /// Error of the core group.
         message: String,
     },
     /// An answer that is not a discovery document.
@@ -60,17 +60,17 @@ pub enum DiscoveryError {
     Malformed {
         /// Requested path.
         path: String,
-        /// The error.
+        /// Description of the error.
         message: String,
     },
 }
 
-/// One resource in one version, as discovery shows it.
+/// One resource in one version, as discovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// Group; empty for core.
     pub group: Arc<str>,
-    /// The version under which it is to be watched.
+    /// Version for watches.
     pub version: Arc<str>,
     /// Plural name.
     pub resource: Arc<str>,
@@ -78,22 +78,22 @@ pub struct ServedResource {
     pub kind: Arc<str>,
     /// Scope.
     pub scope: Scope,
-    /// Every apiVersion under which this resource is served, the preferred one first.
+    /// All apiVersions under which this resource is served, the preferred one first.
     pub served_api_versions: Vec<Arc<str>>,
     /// Verbs in the watched version.
     pub verbs: BTreeSet<String>,
-    /// True if its versions count on the scale of the built-in resources.
+    /// True if its resourceVersions are comparable with those of built-in resources.
     pub comparable_versions: bool,
 }
 
 impl ServedResource {
-    /// Reports whether objects of it can be collected: listed, watched and deleted.
+    /// Reports whether objects of the resource can be collected: listed, watched and deleted.
     #[must_use]
     pub fn is_collectable(&self) -> bool {
         ["list", "watch", "delete"].iter().all(|verb| self.verbs.contains(*verb))
     }
 
-    /// Returns the engine's view of it, under an engine's number.
+    /// Returns the engine's description of the resource, under this number.
     #[must_use]
     pub fn info(&self, id: ResourceId, watched: bool) -> ResourceInfo {
         ResourceInfo {
@@ -112,10 +112,10 @@ impl ServedResource {
     }
 }
 
-/// The outcome of one round.
+/// Outcome of one discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
-    /// The resources by group and plural name, each in its preferred version.
+    /// Resources by group and plural name, each in its preferred version.
     pub resources: BTreeMap<(Arc<str>, Arc<str>), ServedResource>,
     /// Groups that failed.
     pub failed: Vec<FailedGroup>,
@@ -132,7 +132,7 @@ impl Discovery {
     }
 }
 
-/// Asks a server what it serves.
+/// Discovers the resources that a server serves.
 pub async fn discover(client: &ApiClient) -> Result<Discovery, DiscoveryError> {
     let mut versions = Vec::new();
     let mut failed = Vec::new();
@@ -152,7 +152,7 @@ pub async fn discover(client: &ApiClient) -> Result<Discovery, DiscoveryError> {
                 versions.extend(more);
                 failed.extend(missing);
             }
-            // One half of what is served is better than nothing; without both there is nothing to conclude from.
+            // One half of the served resources is better than none; without either, nothing can be concluded.
             Err(error) if group.is_empty() || !versions.is_empty() => {
                 failed.push(FailedGroup { group: group.into(), version: None, message: error.to_string() });
             }
@@ -167,7 +167,7 @@ pub async fn discover(client: &ApiClient) -> Result<Discovery, DiscoveryError> {
     Ok(Discovery { resources: choose(versions, &aggregated), failed })
 }
 
-/// One resource in one version, before a version is chosen. In order of preference.
+/// A resource in one version, before a version is chosen; ordered by preference.
 struct Candidate {
     group: String,
     version: String,
@@ -236,7 +236,8 @@ fn malformed(path: &str, message: impl std::fmt::Display) -> DiscoveryError {
     DiscoveryError::Malformed { path: path.to_owned(), message: message.to_string() }
 }
 
-/// Checks that a document is what was asked for, as far as it says what it is: from what another one lacks, nothing is concluded.
+/// Checks that a document is of the expected kind, if it states one: nothing may be concluded from what is missing in another
+/// document.
 fn check_kind(path: &str, kind: &str, expected: &str) -> Result<(), DiscoveryError> {
     let is_expected = kind.is_empty() || kind == expected;
     if is_expected { Ok(()) } else { Err(malformed(path, format!("expected {expected}, not {kind:?}"))) }
@@ -391,7 +392,7 @@ async fn add_legacy(
         });
         (group, version, resources)
     });
-    // In the order of preference, whichever answers first.
+    // Kept in the order of preference, regardless of the order of answers.
     let answers: Vec<_> = asked.buffered(GROUPS_AT_ONCE).collect().await;
     for (group, version, resources) in answers {
         match resources {
@@ -414,10 +415,10 @@ async fn add_legacy(
     Ok(())
 }
 
-/// Group versions of extension servers, whose resourceVersions may count differently.
+/// Group versions of extension servers, which may have their own sequence of resourceVersions.
 #[derive(Default)]
 struct AggregatedApis {
-    /// `None`: not known, so only built-in groups count as sharing the store.
+    /// `None` if unknown; then only built-in groups are assumed to share the store.
     by_service: Option<BTreeSet<(String, String)>>,
 }
 

@@ -1,7 +1,7 @@
-//! The loop of every collector: drives a [`Controller`] by what its watches deliver, and carries out its steps.
+//! The loop of every collector: feeds a [`Controller`] with deliveries of its watches, and carries out its steps.
 //!
-//! One task owns the engine. Requests are sent by other tasks, as many at a time as the concurrency limit allows; their
-//! outcomes come back here. Nothing here decides anything.
+//! One task owns the engine. Other tasks send requests, as many at a time as the concurrency limit allows, and return the outcomes
+//! to this task. Nothing is decided here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ use crate::resources::ResourceTable;
 use crate::restraints::{Restraints, changed};
 use crate::server_clock::{self, SharedServerClock};
 
-/// Maximum number of queued batches of what watches deliver; beyond it, the watches wait.
+/// Maximum number of queued batches from watches; beyond it, the watches wait.
 pub const QUEUED_BATCHES: usize = 16;
 /// Maximum time to finish requests in flight when a collector stops.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// Maximum number of outcomes that are handled before effects are polled.
+/// Maximum number of outcomes handled before effects are polled.
 const OUTCOMES_AT_ONCE: usize = 16;
 
-/// Result of a request, with other findings.
+/// Outcome of a request, with other findings.
 pub(crate) struct FinishedRequest<F> {
     pub(crate) performed: PerformedRequest,
     pub(crate) found: Vec<F>,
-    /// Time that the API server took of it, where other servers took part.
+    /// Time spent by the API server, if other servers were involved.
     pub(crate) server_took: Option<Duration>,
 }
 
@@ -50,42 +50,42 @@ impl<F> FinishedRequest<F> {
         Self { performed, found: Vec::new(), server_took: None }
     }
 
-    /// It is not known what became of it.
+    /// Creates the result of a request whose outcome is unknown.
     pub(crate) fn unknown(message: String) -> Self {
         let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
         Self::of(PerformedRequest { outcome, signal: Signal::Answered, round_trips: 1 })
     }
 }
 
-/// The watches of a collector, and the execution of its requests.
+/// Watches of a collector, and the execution of its requests.
 pub(crate) trait Adapter: Send {
-    /// The deciding engine.
+    /// Engine that decides.
     type Engine: Engine<Origin: Send> + Send;
-    /// Deliveries of watches.
+    /// Message from a watch.
     type News: Send + 'static;
-    /// Findings of requests beside their outcomes.
+    /// Finding of a request in addition to its outcome.
     type Found: Send + 'static;
 
-    /// Maximum number of queued batches that are taken with the first one before effects are polled.
+    /// Maximum number of further queued batches taken with the first one before effects are polled.
     const FURTHER_BATCHES: usize;
 
-    /// Takes one batch of what watches deliver.
+    /// Handles one batch from a watch.
     fn take(&mut self, batch: Vec<Self::News>, controller: &mut Controller<Self::Engine>);
-    /// Takes what the list of a barrier has found. An adapter without barriers ignores it.
+    /// Handles objects found by the list of a barrier. An adapter without barriers ignores them.
     fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut Self::Engine) {}
-    /// Takes what a request has found, before its outcome. An adapter whose requests find nothing ignores it.
+    /// Handles findings of a request, before its outcome. An adapter without findings ignores them.
     fn take_found(&mut self, _found: Vec<Self::Found>, _engine: &mut Self::Engine) {}
     /// Carries out a request.
     fn perform(
         &self,
         request: Request,
     ) -> impl Future<Output = FinishedRequest<Self::Found>> + Send + 'static;
-    /// A path was not served. An adapter whose resources are fixed, or whose watches notice this, ignores it.
+    /// Reports that a path was not served. An adapter whose resources are fixed, or whose watches notice this, ignores it.
     fn not_served(&self) {}
-    /// Time has passed, or the clock `was_set`.
+    /// Reports that time has passed, or that the clock `was_set`.
     fn ticked(&mut self, _was_set: bool, _engine: &mut Self::Engine) {}
-    /// Effects were polled. Reports how it stands, and writes what is not an effect, if it `may_write`; the Events that it
-    /// returns are written, too.
+    /// Called after effects were polled. Reports the collector's state and, if it `may_write`, writes everything that is not an
+    /// effect; returned Events are written, too.
     fn acted(
         &mut self,
         _may_write: bool,
@@ -93,45 +93,45 @@ pub(crate) trait Adapter: Send {
         _surroundings: &ControllerSurroundings,
     ) {
     }
-    /// Returns when `ticked` or `acted` has work that no watch announces, if it `may_write`.
+    /// Returns the time at which `ticked` or `acted` has work that no watch announces, if it `may_write`.
     fn next_wake(&self, _may_write: bool, _engine: &Self::Engine) -> Option<Instant> {
         None
     }
 }
 
-/// Parts that every collector is made from.
+/// Parts of every collector.
 pub(crate) struct Setup {
-    /// Changes nothing while `dry_run` says for what.
+    /// Client that changes nothing while `dry_run` gives a reason.
     pub(crate) client: ApiClient,
     pub(crate) table: ResourceTable,
-    /// The figures of the concurrency limit.
+    /// State of the concurrency limit.
     pub(crate) concurrency: watch::Sender<ConcurrencyState>,
     bounds: ConcurrencyOptions,
     dry_run: watch::Receiver<Option<WithheldBy>>,
     pub(crate) restraints: Restraints,
-    /// The clock by which objects age; if there is none, the wall clock of the start, continued.
+    /// Clock that objects are aged by; by default, the wall clock at the start, continued by the monotonic clock.
     pub(crate) clock: Option<Clock>,
     pub(crate) source: &'static str,
 }
 
-/// Settings of a collector before it runs, for each that has a `setup`.
+/// Builder methods of a collector with a `setup`.
 macro_rules! set_up {
     () => {
-        /// Its Events name this component as their source.
+        /// Sets the component that Events name as their source.
         #[must_use]
         pub fn named(mut self, source: &'static str) -> Self {
             self.setup.source = source;
             self
         }
 
-        /// It uses this clock in place of its own.
+        /// Sets the clock to use instead of the default.
         #[must_use]
         pub fn with_clock(mut self, clock: Clock) -> Self {
             self.setup.clock = Some(clock);
             self
         }
 
-        /// Obeys these. While it is held, it observes everything and does nothing.
+        /// Sets restraints. While held, the collector observes everything and does nothing.
         #[must_use]
         pub fn restrained_by(mut self, restraints: Restraints) -> Self {
             self.setup.restraints = restraints;
@@ -162,13 +162,13 @@ impl Setup {
         }
     }
 
-    /// Changes nothing, either, while `holding` says for what.
+    /// Withholds writes while `holding` gives a reason, too.
     pub(crate) fn hold_writes(&mut self, holding: watch::Receiver<Option<WithheldBy>>) {
         self.client = reading_only(&self.client, &holding);
         self.dry_run = holding;
     }
 
-    /// A driver of this engine, whose barriers are answered by watches and lists if it `has_barriers`.
+    /// Creates a driver of this engine. If it `has_barriers`, watches and lists provide the answers to barriers.
     pub(crate) fn driver<A: Adapter>(
         self,
         engine: A::Engine,
@@ -211,7 +211,7 @@ impl Setup {
     }
 }
 
-/// Restraints of a controller of this process, and its observer.
+/// Restraints of a controller in this process, and its observer.
 pub struct ControllerSurroundings {
     held: watch::Receiver<bool>,
     dry_run: watch::Receiver<Option<WithheldBy>>,
@@ -223,8 +223,8 @@ pub struct ControllerSurroundings {
 }
 
 impl ControllerSurroundings {
-    /// The surroundings of a controller that sends with this client, has no clock of its own that objects age by, and drives
-    /// itself. The future writes its Events.
+    /// Creates the surroundings of a controller that sends with this client, has no separate clock for the age of objects, and
+    /// drives itself. The returned future writes its Events.
     pub fn new(
         restraints: &Restraints,
         dry_run: bool,
@@ -248,7 +248,7 @@ impl ControllerSurroundings {
         (surroundings, writer)
     }
 
-    /// The same client, which changes nothing in a dry run.
+    /// Returns the same client, which changes nothing in a dry run.
     pub(crate) fn reading_only(&self, client: &ApiClient) -> ApiClient {
         reading_only(client, &self.dry_run)
     }
@@ -265,8 +265,8 @@ fn dry_run_of(dry_run: bool) -> watch::Receiver<Option<WithheldBy>> {
     watch::channel(dry_run.then_some(WithheldBy::DryRun)).1
 }
 
-/// The same client, which sends nothing but GETs while `dry_run` says for what. Every writer of a collector has its client from
-/// here, so that none can forget to ask.
+/// Returns the same client, which sends only GETs while `dry_run` gives a reason. Every writer of a collector gets its client from
+/// here, so that none can forget to check.
 fn reading_only(client: &ApiClient, dry_run: &watch::Receiver<Option<WithheldBy>>) -> ApiClient {
     let dry_run = dry_run.clone();
     client.gated(move || dry_run.borrow().is_none())
@@ -316,23 +316,23 @@ impl Surroundings for ControllerSurroundings {
     }
 }
 
-/// A controller at work.
+/// A running controller.
 pub(crate) struct Driver<A: Adapter> {
     adapter: A,
     controller: Controller<A::Engine>,
     surroundings: ControllerSurroundings,
-    /// Follows what the breaker stops.
+    /// Follows the breaker's stopped resources.
     stops: Option<watch::Receiver<u64>>,
-    /// Follows the bounds of the concurrency limit, where they may change.
+    /// Follows the limits of the concurrency, if they may change.
     bounds: Option<watch::Receiver<ConcurrencyOptions>>,
     client: ApiClient,
     clock: Option<ClockReader>,
     concurrency: watch::Sender<ConcurrencyState>,
     requests: JoinSet<FinishedRequest<A::Found>>,
-    /// The numbers of the requests in flight; the concurrency limit bounds them.
+    /// Numbers of the requests in flight, which the concurrency limit bounds.
     numbers: HashMap<tokio::task::Id, u64>,
     lists: JoinSet<EndedList>,
-    /// The lists under way, by their numbers.
+    /// Running lists, by number.
     listing: HashMap<u64, AbortHandle>,
     list_sink: mpsc::Sender<Found>,
     listed: mpsc::Receiver<Found>,
@@ -342,12 +342,12 @@ pub(crate) struct Driver<A: Adapter> {
 type JoinedRequest<F> = Result<(tokio::task::Id, FinishedRequest<F>), JoinError>;
 
 impl<A: Adapter> Driver<A> {
-    /// Runs something beside it until it ends.
+    /// Runs a task alongside the driver until the driver ends.
     pub(crate) fn beside(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.background.spawn(task.boxed());
     }
 
-    /// Runs until `shutdown` is ready, or until the watches have ended; then sends nothing further, gives what is in flight
+    /// Runs until `shutdown` is ready, or until the watches have ended. Then sends nothing further, gives requests in flight
     /// [`SHUTDOWN_GRACE`], and returns the engine.
     pub(crate) async fn run(
         mut self,
@@ -401,14 +401,14 @@ impl<A: Adapter> Driver<A> {
 
     fn take_news(&mut self, first: Vec<A::News>, more: &mut mpsc::Receiver<Vec<A::News>>) {
         self.tick();
-        // Items that are taken out of the queue are always handled: `take` comes before checking the queue.
+        // Items taken out of the queue are always handled: `take` comes before the check of the queue.
         let queued = std::iter::from_fn(|| more.try_recv().ok()).take(A::FURTHER_BATCHES);
         for batch in std::iter::once(first).chain(queued) {
             self.adapter.take(batch, &mut self.controller);
         }
     }
 
-    /// Polls effects and begins what they lead to. Returns when to continue if nothing happens before.
+    /// Polls effects and starts their requests. Returns the time at which to continue if nothing happens before.
     fn act(&mut self) -> Instant {
         let now = moment();
         let rest = self.controller.act(now, usize::MAX, &self.surroundings);
@@ -450,7 +450,7 @@ impl<A: Adapter> Driver<A> {
     }
 
     fn take_found(&mut self, found: Found) {
-        // Findings of an abandoned list prove no absence, but are true.
+        // Findings of an abandoned list do not prove absence, but are true.
         self.tick();
         if found.continues {
             self.controller.list_continued(found.list);
@@ -459,7 +459,7 @@ impl<A: Adapter> Driver<A> {
     }
 
     fn take_ended(&mut self, ended: Result<EndedList, JoinError>) {
-        // Its findings were passed on before it ended.
+        // The list's findings were passed on before it ended.
         while let Ok(found) = self.listed.try_recv() {
             self.take_found(found);
         }
@@ -485,7 +485,7 @@ impl<A: Adapter> Driver<A> {
     fn take_one(&mut self, done: JoinedRequest<A::Found>) {
         let (id, done) = match done {
             Ok(answer) => answer,
-            // A request that died without an answer: its fate is unknown.
+            // The request died without an answer, so its outcome is unknown.
             Err(error) => (error.id(), FinishedRequest::unknown(error.to_string())),
         };
         let Some(number) = self.numbers.remove(&id) else { return };
@@ -498,7 +498,7 @@ impl<A: Adapter> Driver<A> {
         self.controller.finished(number, performed, server_took, now, &self.surroundings);
     }
 
-    /// Sends nothing further, and waits a little for what is in flight.
+    /// Sends nothing further, and waits briefly for requests in flight.
     async fn land(&mut self) {
         let deadline = Instant::now() + SHUTDOWN_GRACE;
         self.lists.abort_all();

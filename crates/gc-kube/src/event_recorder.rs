@@ -1,5 +1,4 @@
-//! Kubernetes Events about objects (spec `ownership-gc.md`, 10.2), with the rules by which Kubernetes' own
-//! event client merges and limits them.
+//! Kubernetes Events about objects (spec `ownership-gc.md`, 10.2), merged and limited by the rules of Kubernetes' own event client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -16,25 +15,25 @@ use tokio::sync::mpsc;
 use crate::connection::{Answer, ApiClient, RequestError};
 use crate::resources::{ResourceTable, push_segment};
 
-/// The component that Events of the owner-reference collector name as their source.
+/// Component that Events of the owner-reference collector name as their source.
 pub const EVENT_SOURCE: &str = "garbage-collector-controller";
 /// Maximum number of queued Events; further ones are dropped.
 pub const QUEUED_EVENTS: usize = 1000;
-/// Maximum number of Events, subjects and buckets that are remembered.
+/// Maximum number of Events, subjects and buckets remembered.
 const REMEMBERED: usize = 4096;
-/// From this many different messages about one subject on …
+/// From this number of different messages about one subject ...
 const MESSAGES_BEFORE_FOLDING: usize = 10;
-/// … within this time, they are folded into one Event.
+/// ... within this time, they are folded into one Event.
 const FOLDING_INTERVAL: Duration = Duration::from_mins(10);
-/// Number of Events about one object at once …
+/// Number of Events about one object that are permitted at once ...
 const BUCKET_SIZE: f64 = 25.0;
-/// … and seconds until one more is allowed.
+/// ... and the number of seconds until another one is.
 const BUCKET_SECONDS: f64 = 300.0;
-/// Tries on connection errors, and the pause between them.
+/// Number of attempts on connection errors, and the pause between them.
 const TRIES: usize = 12;
 const TRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// The involved object as Events name it.
+/// Involved object, as Events name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Subject {
     api_version: String,
@@ -44,14 +43,14 @@ struct Subject {
     uid: String,
 }
 
-/// Write to perform: a new Event, or a higher count on an existing one.
+/// A write to perform: a new Event, or a higher count of an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Write {
     subject: Subject,
     severity: Severity,
     reason: &'static str,
     message: String,
-    /// Name of the Event that exists, and its count with this one.
+    /// Name of the existing Event, and its count including this one.
     raised: Option<(String, u64)>,
 }
 
@@ -63,7 +62,7 @@ struct EventKey {
     message: Option<String>,
 }
 
-/// Merges equal Events, folds similar ones and limits how many there are about one object.
+/// Merges equal Events, folds similar ones and limits their number per object.
 #[derive(Debug, Default)]
 struct Correlator {
     buckets: HashMap<Subject, (f64, Instant)>,
@@ -121,7 +120,7 @@ impl Correlator {
     }
 }
 
-/// The entry of a map that is cleared when it is full.
+/// Returns the entry of a map that is cleared when full.
 fn bounded<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, make: impl FnOnce() -> V) -> &mut V {
     if map.len() >= REMEMBERED && !map.contains_key(&key) {
         map.clear();
@@ -129,15 +128,15 @@ fn bounded<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, make: impl FnOnce()
     map.entry(key).or_insert_with(make)
 }
 
-/// Queues Events to be written, and drops those that do not fit.
+/// Queues Events to be written, and drops those that exceed the queue.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
     queue: mpsc::Sender<EventRecord>,
 }
 
 impl EventRecorder {
-    /// `table` says what the objects are, `source` which component speaks. The writer runs until every clone of this has
-    /// been dropped.
+    /// Creates a recorder. `table` describes the objects' resources; `source` is the component to name. The writer runs until every
+    /// clone of the recorder has been dropped.
     pub fn new(
         client: ApiClient,
         table: ResourceTable,
@@ -148,7 +147,7 @@ impl EventRecorder {
         (Self { queue }, writer.run())
     }
 
-    /// Writes it as soon as those before it are written; a bounded number of them waits.
+    /// Queues an Event, which is written once those before it are. A bounded number of them waits.
     pub fn record(&self, event: EventRecord) {
         if let Err(error) = self.queue.try_send(event) {
             tracing::warn!(%error, "an Event was dropped: too many wait to be written");
@@ -190,7 +189,7 @@ impl Writer {
             });
             let path = event_path(&write.subject, Some(name));
             let answer = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
-            // 404: it has expired, and is recreated.
+            // On a 404, the Event has expired, and is created again.
             if answer.is_none_or(|answer| answer.head.status != StatusCode::NOT_FOUND) {
                 return;
             }
@@ -210,7 +209,7 @@ impl Writer {
         }
     }
 
-    /// Tries again on connection errors only: what a server rejects once, it rejects again.
+    /// Sends a request, and retries only on connection errors: what a server rejects once, it rejects again.
     async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Option<Answer> {
         for attempt in 1..=TRIES {
             let request = Request::builder()
@@ -226,7 +225,7 @@ impl Writer {
                     tracing::debug!(%error, "the answer to an Event was lost");
                     return None;
                 }
-                // The next leader writes Events of its own, and a dry run has none.
+                // The next leader writes its own Events, and a dry run has none.
                 Err(error @ RequestError::Gated) => {
                     tracing::debug!(%error, "an Event is not written");
                     return None;
@@ -275,7 +274,7 @@ fn event_value(write: &Write, source: &str, name: &str, now: jiff::Timestamp) ->
     })
 }
 
-/// RFC 3339 with whole seconds, as `metav1.Time` is written.
+/// Formats a time by RFC 3339 with whole seconds, as `metav1.Time` does.
 fn seconds(now: jiff::Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

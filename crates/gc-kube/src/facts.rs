@@ -1,4 +1,4 @@
-//! Lists and watches of objects as JSON, of which narrow facts are handed on: what the retention collectors see.
+//! Lists and watches objects as JSON and passes on narrow facts of them to the retention collectors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,9 +23,9 @@ use crate::wire::frames::Frames;
 use crate::wire::metadata::{Encoding, decode_status};
 use crate::wire::protobuf::DecodeError;
 
-/// Objects per page: they come whole, so pages are smaller than those of metadata.
+/// Number of objects per page: objects are complete, so pages are smaller than those of metadata.
 const FACTS_PAGE_SIZE: usize = 500;
-/// Why a list or a watch ended.
+/// Reason why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FactsWatchError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ impl FactsWatchError {
         })
     }
 
-    /// Converts a failed live read to its result: it is retried no sooner than the server asks for.
+    /// Converts a failed live read to its result; it is retried no sooner than the server permits.
     pub(crate) fn performed(&self) -> PerformedRequest {
         let (wait, signal) = match self {
             Self::Refused { code, retry_after, .. } => {
@@ -81,19 +81,19 @@ impl FactsWatchError {
     }
 }
 
-/// State of the watch of a resource.
+/// State of a resource's watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchState {
-    /// A list or a watch has failed and is retried.
+    /// A list or a watch has failed and is being retried.
     Failing {
-        /// The HTTP status code, if the server has answered.
+        /// HTTP status code, if the server has answered.
         code: Option<u16>,
-        /// The reason in words.
+        /// Description of the failure.
         message: String,
     },
-    /// The objects have been listed, and every change arrives.
+    /// The objects have been listed, and every change is received.
     Listed,
-    /// The watch continues where it broke off: nothing was missed.
+    /// The watch continues at the point where it broke off: nothing was missed.
     Resumed,
 }
 
@@ -107,7 +107,7 @@ impl WatchState {
     }
 }
 
-/// A page of a list, as far as it is handed on.
+/// Relevant part of a page of a list.
 #[derive(Debug)]
 pub(crate) struct NewsPage<N> {
     pub(crate) resource_version: String,
@@ -116,7 +116,7 @@ pub(crate) struct NewsPage<N> {
     pub(crate) items: Vec<N>,
 }
 
-/// A line of a watch, as far as it is handed on.
+/// Relevant part of a line of a watch.
 #[derive(Debug)]
 pub(crate) enum NewsLine<N> {
     Object(N),
@@ -124,67 +124,67 @@ pub(crate) enum NewsLine<N> {
     Nothing,
 }
 
-/// Parser of the JSON of a resource that keeps the needed part.
+/// Parser of a resource's JSON that keeps the needed part.
 pub(crate) trait Reader: Send + Sync + 'static {
     /// Message to the collector.
     type News: Send + 'static;
-    /// Where the resource is.
+    /// Returns the route of the resource.
     fn route(&self) -> &Route;
-    /// The number of versions under which one server or another has the resource.
+    /// Returns the number of versions under which servers may have the resource.
     fn versions(&self) -> usize {
         1
     }
-    /// Turns to the next of these versions, where the resource is not served under this one.
+    /// Switches to the next of these versions, if the resource is not served under the current one.
     fn turn(&self) {}
-    /// Requested form: whole objects, or their metadata.
+    /// Returns the requested form: complete objects, or their metadata.
     fn accept(&self) -> Accept;
-    /// Requested part of the resource.
+    /// Returns the requested part of the resource.
     fn selection(&self) -> Selection<'_> {
         Selection::default()
     }
-    /// A list begins.
+    /// Returns the message that a list begins.
     fn started(&self) -> Self::News;
-    /// The list is complete.
+    /// Returns the message that the list is complete.
     fn synced(&self) -> Self::News;
-    /// A list or a watch has failed. Reported once, until the next success.
+    /// Returns the message that a list or a watch has failed. Sent once, until the next success.
     fn failed(&self, _why: &RequestEnd) -> Option<Self::News> {
         None
     }
-    /// Takes note of the state of the watch, with each failure and with each success after one.
+    /// Receives the state of the watch, with each failure and with each success after one.
     fn note(&self, _state: WatchState) {}
     fn page(&self, json: &[u8]) -> Result<NewsPage<Self::News>, FactsError>;
-    /// A line of a watch, with the version of its object.
+    /// Reads a line of a watch, with the version of its object.
     fn line(&self, json: &[u8]) -> Result<(NewsLine<Self::News>, String), FactsError>;
 }
 
-/// The Accept headers of lists and watches.
+/// Accept headers of lists and watches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accept {
     list: &'static str,
     watch: &'static str,
 }
 
-/// Whole objects.
+/// Complete objects.
 pub(crate) const WHOLE: Accept = Accept { list: "application/json", watch: "application/json" };
-/// Metadata alone.
+/// Metadata only.
 pub(crate) const METADATA: Accept = Accept {
     list: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
     watch: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
 };
 
-/// Facts of one kind.
+/// Reads facts of one kind.
 #[derive(Debug)]
 pub(crate) struct FactsReader {
     kind: Kind,
-    /// A route for each version; there is one at least.
+    /// At least one route, one for each version.
     routes: Vec<Route>,
     current: AtomicUsize,
-    /// Where requests find the route.
+    /// Table in which requests find the route.
     table: ResourceTable,
 }
 
 impl FactsReader {
-    /// The table gets the route under which the resource is found.
+    /// Creates a reader, which puts the route under which the resource is found into the table.
     pub(crate) fn new(kind: Kind, table: ResourceTable) -> Self {
         let routes = kind.infos().into_iter().map(Route::new).collect();
         let reader = Self { kind, routes, current: AtomicUsize::new(0), table };
@@ -251,7 +251,7 @@ pub(crate) struct FactsWatcher<R: Reader> {
     reader: Arc<R>,
     sink: mpsc::Sender<Vec<R::News>>,
     protocol: ListWatch,
-    /// A list has begun that is not complete.
+    /// True while a list has begun but is incomplete.
     listing: bool,
     has_reported_failure: bool,
 }
@@ -262,7 +262,7 @@ impl<R: Reader> FactsWatcher<R> {
         Self { client, reader, sink, protocol, listing: false, has_reported_failure: false }
     }
 
-    /// Lists again after each failure that may have been the server's restart.
+    /// Lists again after each failure that may have been a restart of the server.
     pub(crate) fn relisting(self) -> Self {
         Self { protocol: self.protocol.relisting(), ..self }
     }
@@ -295,7 +295,7 @@ impl<R: Reader> FactsWatcher<R> {
         self.hand_on(Vec::new()).await
     }
 
-    /// Sends a batch, and what the protocol has to say after it.
+    /// Sends a batch, followed by the protocol's own messages.
     async fn hand_on(&mut self, mut batch: Vec<R::News>) -> Result<(), FactsWatchError> {
         while let Some(signal) = self.protocol.poll_signal() {
             match signal {
@@ -308,11 +308,11 @@ impl<R: Reader> FactsWatcher<R> {
                     self.reader.note(WatchState::Listed);
                     batch.push(self.reader.synced());
                 }
-                // A watch that was resumed has listed nothing.
+                // A resumed watch has listed nothing.
                 Signal::Synced(_) => self.reader.note(WatchState::Resumed),
                 Signal::Failing { why, .. } => {
                     self.reader.note(WatchState::failing(&why));
-                    // Listed objects stay known while their watch is opened again.
+                    // Listed objects stay known while their watch is reopened.
                     if !self.protocol.is_listed() && !self.has_reported_failure {
                         let news = self.reader.failed(&why);
                         self.has_reported_failure = news.is_some();
@@ -345,7 +345,7 @@ impl<R: Reader> FactsWatcher<R> {
         Ok(())
     }
 
-    /// Watches from a version on, noting how far it has come.
+    /// Watches from a version, and records the version reached.
     async fn watch(&mut self, from: &str, seconds: u32) -> Result<(), FactsWatchError> {
         let (route, selection) = (self.reader.route(), self.reader.selection());
         let mut uri = route.collection(selection.namespace);
@@ -370,7 +370,7 @@ impl<R: Reader> FactsWatcher<R> {
             frames.push(&chunk);
             let mut batch = Vec::new();
             let taken = self.take_lines(&mut frames, &mut batch).await;
-            // Objects before something unreadable count as reached, and are not delivered again.
+            // Objects before an unreadable one count as reached, and are not delivered again.
             self.hand_on(batch).await?;
             taken?;
         }
@@ -390,7 +390,7 @@ impl<R: Reader> FactsWatcher<R> {
                 }
                 NewsLine::Nothing => {}
             }
-            // A version without an event counts only after every event before it was delivered.
+            // A version without an event only counts once every event before it was delivered.
             if batch.len() >= BATCH_EVENTS {
                 self.hand_on(std::mem::take(batch)).await?;
             }
@@ -407,7 +407,7 @@ fn push_selector(uri: &mut String, selection: Selection<'_>) {
     }
 }
 
-/// The query of a page of this number of objects.
+/// Returns the query for a page of this number of objects.
 fn page_query(size: usize, continue_token: &str) -> String {
     let mut query = format!("limit={size}");
     if !continue_token.is_empty() {
@@ -417,7 +417,7 @@ fn page_query(size: usize, continue_token: &str) -> String {
     query
 }
 
-/// A page of a list, and its size in bytes. Where the resource is not served, its other versions are tried.
+/// Reads a page of a list; also returns its size in bytes. If the resource is not served, its other versions are tried.
 async fn page<R: Reader>(
     client: &ApiClient,
     reader: &R,
@@ -450,12 +450,12 @@ async fn page_of_version<R: Reader>(
     Ok((reader.page(&answer.body)?, answer.body.len()))
 }
 
-/// Checks that a page leads to another one than itself.
+/// Checks that a page does not lead to itself.
 fn goes_on(next: &str, token: &str) -> Result<(), FactsWatchError> {
     if !next.is_empty() && next == token { Err(FactsWatchError::SamePage) } else { Ok(()) }
 }
 
-/// Every object of a kind in a namespace, read from the store and not from a cache.
+/// Reads every object of a kind in a namespace from the store, not from a cache.
 pub(crate) async fn list_live(
     client: &ApiClient,
     kind: Kind,
@@ -509,7 +509,7 @@ mod tests {
 
     use super::*;
 
-    /// A busy server says in a header or in its answer how long it is to be left alone.
+    /// A busy server states in a header or in its answer how long clients should wait.
     #[tokio::test]
     async fn a_live_list_waits_as_long_as_the_server_asks_for() {
         for (header, seconds, expected) in

@@ -1,4 +1,4 @@
-//! The laws of what comes from API servers, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Properties of the parsers of API server answers, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use std::borrow::Cow;
@@ -25,11 +25,11 @@ use crate::wire::metadata::{
 use crate::wire::protobuf::DecodeError;
 
 const BOTH: [Encoding; 2] = [Encoding::Protobuf, Encoding::Json];
-/// Seconds of the first and the last time that both encodings can express.
+/// Range of times, in seconds, that both encodings can express.
 const TOLD_SECONDS: std::ops::Range<i64> = -62_135_596_799..253_402_207_200;
 
-/// The first byte says the encoding (`J` or protobuf), the second how long chunks are: however a body is cut, the same
-/// frames come out, and the same error after them.
+/// Checks that the frames of a body, and the error after them, do not depend on how it is divided into chunks. The first byte
+/// selects the encoding (`J` or protobuf), the second the length of chunks.
 pub fn watch_frames(data: &[u8]) {
     let [kind, chunk, body @ ..] = data else { return };
     let encoding = if *kind == b'J' { Encoding::Json } else { Encoding::Protobuf };
@@ -81,11 +81,11 @@ fn delimited(mut body: &[u8]) -> Cut {
     (found, None)
 }
 
-/// Metadata survive a round trip in either encoding.
+/// Checks that metadata survive a round trip in either encoding.
 fn reads_back(metadata: &Metadata<'_>) {
     let mut metadata = metadata.clone();
     if let Some(created) = &mut metadata.marks.created {
-        // Protobuf has whole seconds, and JSON years of four digits.
+        // Protobuf has whole seconds, and JSON has years of four digits.
         if !TOLD_SECONDS.contains(&created.0.div_euclid(1000)) {
             return;
         }
@@ -96,7 +96,7 @@ fn reads_back(metadata: &Metadata<'_>) {
     encoded::lists_agree(&[metadata.clone(), metadata]);
 }
 
-/// Protobuf: objects and lists. Whatever prost accepts is read, and read the same.
+/// Checks objects and lists in protobuf: everything that prost accepts must be read, with the same result.
 pub fn metadata_protobuf(data: &[u8]) {
     let fast = decode_object(Encoding::Protobuf, data, &asked());
     if let Some(message) = opened(data)
@@ -123,7 +123,7 @@ pub fn metadata_protobuf(data: &[u8]) {
     }
 }
 
-/// The message inside of the envelope, as prost sees it.
+/// Returns the message inside the envelope, as prost sees it.
 fn opened(data: &[u8]) -> Option<Vec<u8>> {
     match data.strip_prefix(b"k8s\0") {
         None => Some(data.to_vec()),
@@ -131,7 +131,8 @@ fn opened(data: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The fast decoder may refuse only groups of ancient protobuf among prost's documents, which Kubernetes never used.
+/// Checks that the fast decoder refuses no document that prost accepts, except those with groups, an obsolete protobuf feature that
+/// Kubernetes never used.
 fn accepted<'a, T>(fast: Result<&'a T, &DecodeError>) -> Option<&'a T> {
     match fast {
         Ok(fast) => Some(fast),
@@ -173,7 +174,7 @@ fn agrees(fast: Result<&Metadata<'_>, &DecodeError>, slow: &reference::Metadata)
     }
 }
 
-/// JSON: objects and lists. What is read is what a tree of values says.
+/// Checks objects and lists in JSON: the result must agree with a tree of values.
 pub fn metadata_json(data: &[u8]) {
     let tree: Option<Value> = serde_json::from_slice(data).ok();
     if let Ok(fast) = decode_object(Encoding::Json, data, &asked()) {
@@ -196,7 +197,7 @@ pub fn metadata_json(data: &[u8]) {
     }
 }
 
-/// Reports whether objects stand where objects belong: what takes fields by name takes them by place as well.
+/// Reports whether objects are where objects belong: deserializers that read fields by name also accept them by position.
 fn is_shaped(tree: &Value) -> bool {
     let metadata = &tree["metadata"];
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
@@ -241,7 +242,7 @@ fn says(fast: &Metadata<'_>, metadata: &Value) {
     }
 }
 
-/// One frame of a watch, in either encoding: its object is what the object alone would be read as.
+/// Checks one frame of a watch in either encoding: its object must be read like the object alone.
 pub fn watch_event(data: &[u8]) {
     for encoding in BOTH {
         let Ok(event) = decode_watch_event_of(encoding, data, &asked()) else { continue };
@@ -276,7 +277,7 @@ fn object_of(encoding: Encoding, frame: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A Status in either encoding reads back from JSON.
+/// Checks that a Status in either encoding reads back from JSON.
 pub fn status(data: &[u8]) {
     for status in BOTH.into_iter().filter_map(|encoding| decode_status(encoding, data)) {
         status_reads_back(&status);
@@ -295,8 +296,8 @@ fn status_reads_back(status: &Status) {
     assert_eq!(decode_status(Encoding::Json, written.to_string().as_bytes()).as_ref(), Some(status));
 }
 
-/// The lines are the answers of `/api`, `/apis`, the APIServices, and of every other path; an empty one is a 404.
-/// Whatever is found is found under its own name, in the version preferred of those served.
+/// Checks discovery. The lines are the answers of `/api`, `/apis`, the APIServices, and every other path; an empty one is a 404.
+/// Every resource must be found under its own name, in the preferred one of the served versions.
 pub fn discovery(data: &[u8]) {
     let answers: Vec<Bytes> = data.splitn(4, |byte| *byte == b'\n').map(Bytes::copy_from_slice).collect();
     let client = ApiClient::in_process(move |request| {
@@ -325,8 +326,8 @@ pub fn discovery(data: &[u8]) {
     }
 }
 
-/// Lists and watches of policies and of their objects: what is delivered is what is written there, and what
-/// is no object or no list is refused.
+/// Checks lists and watches of policies and of their objects: deliveries must match the input, and anything that is not an object
+/// or a list must be refused.
 pub fn policy_answers(data: &[u8]) {
     let tree: Option<Value> = serde_json::from_slice(data).ok();
     match (raw_page(data, &asked()), &tree) {
@@ -360,7 +361,7 @@ pub fn policy_answers(data: &[u8]) {
     }
 }
 
-/// A kubeconfig gives a client or an error. Files and commands that it names are taken out first.
+/// Checks that a kubeconfig results in a client or an error. Files and commands that it names are removed first.
 pub fn kubeconfig(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(mut kubeconfig) = Kubeconfig::from_yaml(text) else { return };
@@ -383,7 +384,7 @@ pub fn kubeconfig(data: &[u8]) {
     });
 }
 
-/// The messages as prost reads them: a second reading of the published numbers.
+/// The messages as prost reads them: an independent decoder of the published numbers.
 mod reference {
     use std::borrow::Cow;
 

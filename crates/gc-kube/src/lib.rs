@@ -1,4 +1,4 @@
-//! The API-server client: discovery, metadata watches, effects to requests, concurrency.
+//! The API-server client: discovery, metadata watches, execution of effects as requests, concurrency.
 //!
 //! ```text
 //!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌─────────┐
@@ -7,10 +7,9 @@
 //!   API server ◀── requests, as many as the concurrency allows ──────────└─────────┘
 //! ```
 //!
-//! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a
-//! request goes over HTTP/2 connections or is a call in the same process. Of an object, only metadata is ever
-//! asked for and kept; the retention collectors, whose verdicts need more, watch the few kinds they are about
-//! whole and keep narrow facts of them.
+//! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a request is sent over HTTP/2
+//! or is a call in the same process. In general, only the metadata of objects is requested and kept; the retention collectors,
+//! whose verdicts need more, watch their few kinds completely and keep narrow facts.
 //!
 //! ```
 //! use bytes::Bytes;

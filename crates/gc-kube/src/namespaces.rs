@@ -1,5 +1,5 @@
-//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and when, and what the
-//! answers mean, is decided by `gc_controller::namespaces`; this runs the clock and reports how passes end, and `requests` sends
+//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). `gc_controller::namespaces` decides
+//! when to send which request, and interprets the answers. This module runs the clock and reports how passes end; `requests` sends
 //! the requests.
 
 mod documents;
@@ -34,31 +34,30 @@ use requests::Requests;
 use trace::namespace_key;
 pub use trace::{DeletedWithDefinition, Trace};
 
-/// All namespaces are listed this often (`--namespace-sync-period`).
+/// Interval at which all namespaces are listed (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);
-/// The pause after the first failure to find what is terminating when the passes begin; the next ones are twice as long
-/// each, up to the longest.
+/// Delay after the first failure to list terminating namespaces at the start; it doubles with each failure, up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Names that wait to be taken; more are found by the next list of all namespaces.
+/// Maximum number of queued names; others are found by the next list of all namespaces.
 const QUEUED_NAMES: usize = 10_000;
 /// Minimum time without success before a namespace is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of namespaces of which a dry run remembers what it has reported.
+/// Maximum number of namespaces whose reports a dry run remembers.
 const REMEMBERED_REPORTS: usize = 10_000;
 
 /// Names of terminating namespaces, as they are observed.
 pub type NamespaceNames = mpsc::Receiver<Arc<str>>;
 
-/// Gets terminating namespaces from the ownership collector's watch.
+/// Receives terminating namespaces from the ownership collector's watch.
 pub struct NamespaceFeed {
     names: mpsc::Sender<Arc<str>>,
-    /// The number of `namespaces`, once it is known.
+    /// Number of the resource `namespaces`, once known.
     resource: AtomicU32,
 }
 
 impl NamespaceFeed {
-    /// The observer, and the names that it observes.
+    /// Creates the observer, and the receiver of the names that it observes.
     #[must_use]
     pub fn new() -> (Self, NamespaceNames) {
         let (names, receiver) = mpsc::channel(QUEUED_NAMES);
@@ -85,7 +84,7 @@ impl Observer for NamespaceFeed {
     }
 }
 
-/// Since when a namespace could not be emptied, and what was reported about it.
+/// Start of the time for which a namespace could not be emptied, and what was reported about it.
 struct FailingNamespace {
     since: Instant,
     reported: String,
@@ -96,7 +95,7 @@ impl FailingNamespace {
         Self { since: Instant::now(), reported: String::new() }
     }
 
-    /// An Event about a namespace that could not be emptied for a while, and another one when the reason changes.
+    /// Returns an Event about a namespace that could not be emptied for a while, and another one when the reason changes.
     fn note(&mut self, name: &Arc<str>, uid: &Uid, why: &str) -> Option<EventRecord> {
         if self.since.elapsed() < PATIENCE || self.reported == why {
             return None;
@@ -112,7 +111,7 @@ impl FailingNamespace {
     }
 }
 
-/// The passes, what restrains them, and their requests under way.
+/// The passes, their restraints, and their requests in flight.
 struct Work {
     passes: Passes,
     surroundings: ControllerSurroundings,
@@ -127,7 +126,7 @@ impl Work {
         Now { time: (self.time)(), moment: moment() }
     }
 
-    /// Sends what the passes ask for.
+    /// Sends the requests of the passes.
     fn send(&mut self, requests: &Requests) {
         while let Some(question) = self.passes.poll_question(self.now(), &self.surroundings) {
             let (requests, asked) = (requests.clone(), question.clone());
@@ -136,7 +135,7 @@ impl Work {
         }
     }
 
-    /// Takes an answer.
+    /// Handles an answer.
     fn take(&mut self, ended: Result<(Id, Answer), JoinError>) {
         let (id, answer) = ended.unwrap_or_else(|error| {
             tracing::error!(%error, "a request about a namespace ended by a panic");
@@ -158,23 +157,23 @@ impl Work {
     }
 }
 
-/// Reports about passes that have ended.
+/// Reports passes that have ended.
 #[derive(Default)]
 struct Reports {
     counts: Counts,
     failures: HashMap<Arc<str>, FailingNamespace>,
 }
 
-/// Follows what the namespace controller has left to do, and has it check again.
+/// Follows the remaining work of the namespace controller, and makes it check again.
 pub trait Progress: Send + Sync + 'static {
-    /// Rises whenever all namespaces are to be checked again.
+    /// Returns a counter that increases whenever all namespaces must be checked again.
     fn nudges(&self) -> watch::Receiver<u64>;
-    /// The number of namespaces that it has something to do for, and of those in which only others have. Both count up to
+    /// Reports the number of namespaces for which the controller has work, and of those that wait for others. Both are valid as of
     /// this nudge.
     fn waiting(&self, moving: usize, held: usize, nudge: u64);
 }
 
-/// Is not followed.
+/// Follows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
@@ -186,23 +185,23 @@ impl Progress for NoProgress {
     fn waiting(&self, _moving: usize, _held: usize, _nudge: u64) {}
 }
 
-/// Start settings of the namespace controller.
+/// Initial settings of the namespace controller.
 pub struct NamespaceSettings {
     /// Delay before the first pass over a terminating namespace.
     pub settle: Duration,
-    /// No controller has made passes before.
+    /// True if no controller has made passes before.
     pub is_first: bool,
-    /// It changes nothing, and logs what is in terminating namespaces.
+    /// True if nothing is changed, and the contents of terminating namespaces are logged.
     pub dry_run: bool,
-    /// The bounds of the concurrency limit.
+    /// Limits of the concurrency.
     pub concurrency: ConcurrencyOptions,
     /// Restraints of the controller.
     pub restraints: Restraints,
-    /// Where everything that is deleted and measured is reported.
+    /// Recipient of reports about deletions and measurements.
     pub trace: Trace,
-    /// The clock that measures how long namespaces have been terminating.
+    /// Clock that measures for how long namespaces have been terminating.
     pub clock: Clock,
-    /// Where it reports how many namespaces have something left to do.
+    /// Recipient of the number of namespaces with remaining work.
     pub progress: Arc<dyn Progress>,
 }
 
@@ -234,7 +233,7 @@ pub struct NamespaceController {
 }
 
 impl NamespaceController {
-    /// Nothing is sent before [`NamespaceController::run`].
+    /// Creates a controller, which sends nothing before [`NamespaceController::run`].
     #[must_use]
     #[expect(
         clippy::needless_pass_by_value,
@@ -267,7 +266,7 @@ impl NamespaceController {
         }
     }
 
-    /// Runs until `shutdown`. Each name has at most one pass at a time; one that changes during its pass gets another.
+    /// Runs until `shutdown`. Each name has at most one pass at a time; a namespace that changes during its pass gets another.
     pub async fn run(mut self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut resync = tokio::time::interval(SYNC_PERIOD);
@@ -308,7 +307,7 @@ impl NamespaceController {
                 }
                 Ok(()) = nudges.changed() => {}
                 () = sleep_until(&time, wakeup) => {}
-                // Without anybody who names them, they are found by the list of all.
+                // Without a sender of names, they are found by the list of all namespaces.
                 Some(name) = names.recv() => self.work.passes.observed(&name, time()),
                 _ = resync.tick(), if is_synced => {
                     for name in self.requests.terminating().await.unwrap_or_default() {
@@ -320,7 +319,7 @@ impl NamespaceController {
         }
     }
 
-    /// The namespaces that are terminating when the passes begin. None begins before they are known.
+    /// Returns the namespaces that are terminating when the passes begin. No pass begins before they are known.
     async fn find_terminating(&self) -> Vec<Arc<str>> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
@@ -331,7 +330,7 @@ impl NamespaceController {
         }
     }
 
-    /// Namespaces that are terminating at the start may have been processed before.
+    /// Registers namespaces that are already terminating at the start, which another controller may have processed before.
     fn inherit(&mut self, terminating: &[Arc<str>]) {
         let now = (self.work.time)();
         if !self.is_first {
@@ -350,7 +349,7 @@ impl NamespaceController {
         self.progress.waiting(passes.len() - held, held, nudge);
     }
 
-    /// Reports how a pass has ended.
+    /// Reports the end of a pass.
     fn report(&mut self, ended: &EndedPass, reports: &mut Reports) {
         let EndedPass { namespace, uid, end } = ended;
         reports.counts.decisions += 1;
@@ -410,7 +409,7 @@ impl NamespaceController {
         }
     }
 
-    /// Reports whether just this has been said of a namespace. From here on, it has.
+    /// Reports whether exactly this has already been said about a namespace, and records that it has.
     fn has_said(&mut self, uid: &str, contents: &Contents) -> bool {
         if self.said.len() >= REMEMBERED_REPORTS {
             self.said.clear();
@@ -426,7 +425,7 @@ async fn sleep_until(time: &Clock, wakeup: Option<Timestamp>) {
     }
 }
 
-/// An Event about a namespace that is empty and stays for a while: nothing else shows why.
+/// Returns an Event about a namespace that is empty but remains for a while: nothing else shows the reason.
 fn stays(name: &Arc<str>, uid: Uid, milliseconds: i64) -> EventRecord {
     let seconds = milliseconds.div_euclid(1_000) + 1;
     EventRecord {

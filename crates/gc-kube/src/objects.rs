@@ -1,4 +1,4 @@
-//! Lists and watches of whole objects, handed on as JSON: what workload controllers see.
+//! Lists and watches complete objects and passes them on as JSON to the workload controllers.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::facts::{Accept, FactsWatcher, NewsLine, NewsPage, Reader, WHOLE, Watc
 use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 
-/// Message about the objects of a resource.
+/// Message about a resource's objects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectNews {
-    /// A list begins: what it lacks is gone.
+    /// A list begins: objects that it lacks are gone.
     ListStarted,
-    /// An object is there.
+    /// An object exists.
     Present(Value),
     /// An object is gone.
     Gone(Value),
@@ -25,7 +25,7 @@ pub enum ObjectNews {
     Synced,
 }
 
-/// Selection of a resource's objects, and the recipient of the news that they are listed.
+/// Selection of a resource's objects, and a callback before lists.
 struct ObjectReader {
     route: Route,
     namespace: String,
@@ -79,8 +79,8 @@ impl Reader for ObjectReader {
     }
 }
 
-/// Lists and watches a resource, or the part of it that a field selector selects, until `sink` is closed or the task is
-/// aborted. Failures are retried with a backoff.
+/// Lists and watches a resource, or the part of it that a field selector selects, until `sink` is closed or the task is aborted.
+/// Failures are retried with a backoff.
 pub async fn watch_objects(
     client: ApiClient,
     resource: ResourceInfo,
@@ -97,8 +97,8 @@ pub async fn watch_objects(
     FactsWatcher::new(client, Arc::new(reader), sink).run().await;
 }
 
-/// The same for all objects of a resource. `note` is called with each failure of the watch, and when it has recovered; what has come
-/// before is still on its way through `sink` then.
+/// Watches all objects of a resource like [`watch_objects`]. Also calls `note` with each failure of the watch, and when it has
+/// recovered; earlier messages may then still be in `sink`.
 pub async fn watch_objects_noting(
     client: ApiClient,
     resource: ResourceInfo,
@@ -115,8 +115,8 @@ pub async fn watch_objects_noting(
     FactsWatcher::new(client, Arc::new(reader), sink).run().await;
 }
 
-/// The same for one object by its namespace and name, which is read again after each failure that may have been the server's restart.
-/// `list_begins` is called before each list is requested.
+/// Watches one object by its namespace and name like [`watch_objects`]. Reads it again after each failure that may have been a
+/// restart of the server. Calls `list_begins` before each list is requested.
 pub async fn watch_object(
     client: ApiClient,
     resource: ResourceInfo,

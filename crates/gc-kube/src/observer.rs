@@ -1,4 +1,4 @@
-//! Observers of what collectors decide, and of the outcomes.
+//! Observers of the decisions and outcomes of collectors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use gc_types::{Effect, Event, ObjectKey, Outcome};
 
 use crate::breaker::Trip;
 
-/// Observes decisions and outcomes: the journal, the metrics, the demonstration. Called on the
-/// collector's own task, so it must not block.
+/// Observes decisions and outcomes: the journal, the metrics, the demonstration. Called on the collector's task, so it must not
+/// block.
 pub trait Observer: Send + Sync + 'static {
-    /// The engine is about to get this event.
+    /// Called before the engine receives this event.
     fn observed(&self, _event: &Event) {}
-    /// A watch of narrow facts shows that an object is gone; the metadata watches of every resource report it by an event.
+    /// Called when a watch of narrow facts shows that an object is gone; the metadata watches report that by an event.
     fn gone(&self, _key: &ObjectKey) {}
-    /// An effect is wanted.
+    /// Called when an effect is decided.
     fn decided(&self, _effect: &Effect) {}
-    /// An effect has an outcome, after a number of requests and a duration.
+    /// Called when an effect has an outcome, after a number of requests and a duration.
     fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
-    /// The breaker has stopped the collection of a resource.
+    /// Called when the breaker has stopped the collection of a resource.
     fn tripped(&self, _trip: &Trip) {}
-    /// A retention collector has measured something.
+    /// Called when a retention collector has measured something.
     fn measured(&self, _measurement: &Measurement) {}
-    /// The state of a retention collector, reported about once a second.
+    /// Called about once a second with the state of a retention collector.
     fn standing(&self, _standing: &CollectorState) {}
 }
 
@@ -34,7 +34,7 @@ pub struct NoObserver;
 
 impl Observer for NoObserver {}
 
-/// Several observers as one, called in this order.
+/// Several observers, called in this order.
 #[derive(Clone, Default)]
 pub struct Observers(pub Vec<Arc<dyn Observer>>);
 

@@ -1,8 +1,6 @@
-//! The policies of a cluster: the adapter that watches the `RetentionPolicy` objects and what they are about, and writes their
-//! status.
+//! The policies of a cluster: the adapter that watches the `RetentionPolicy` objects and their target objects, and writes statuses.
 //!
-//! Which watches there are, whose turn it is and which statuses are written is decided by
-//! [`gc_collectors::policies::roster::Roster`].
+//! [`gc_collectors::policies::roster::Roster`] decides which watches exist, which policy runs next, and which statuses are written.
 
 mod readers;
 
@@ -50,14 +48,14 @@ use readers::{ObjectReader, PolicyReader};
 const STANDING_PAUSE: Duration = Duration::from_secs(1);
 /// Delay before a failed discovery is retried.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
-/// A discovery that is older may have missed a kind that has just been defined.
+/// Age beyond which a discovery may have missed a newly defined kind.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
-/// Time between two reads of the Leases of recorders.
+/// Interval at which the Leases of recorders are read.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
-/// The shortest sleep before a status is written.
+/// Minimum sleep before a status is written.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Delivery of a watch, or finding of another task.
+/// Message from a watch or another task.
 enum News {
     PoliciesStarted,
     PoliciesSynced,
@@ -69,9 +67,9 @@ enum News {
     },
     /// Result of discovery.
     Discovered(Result<Discovery, DiscoveryError>),
-    /// A status was written, and this is the policy now; or it was not.
+    /// Outcome of a status write, with the policy as stored afterwards, if it was written.
     Written(StatusWrite, Option<Value>),
-    /// The Leases of recorders, as far as they could be read.
+    /// Leases of recorders that could be read.
     Heartbeats(Vec<(Arc<str>, Option<Heartbeat>)>),
 }
 
@@ -81,7 +79,7 @@ pub struct PolicyCollector {
 }
 
 impl PolicyCollector {
-    /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
+    /// Creates a collector, which sends nothing before [`PolicyCollector::run`]; with `dry_run`, it changes nothing at all.
     #[must_use]
     pub fn new(client: ApiClient, concurrency: ConcurrencyOptions, dry_run: bool) -> Self {
         let table = ResourceTable::default();
@@ -93,13 +91,13 @@ impl PolicyCollector {
 
     set_up!();
 
-    /// The resources that policies are about, by which its effects name them.
+    /// Returns the resources of the policies' targets, which name them in effects.
     #[must_use]
     pub fn table(&self) -> ResourceTable {
         self.setup.table.clone()
     }
 
-    /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight
+    /// Runs until `shutdown` is ready. Then sends nothing further, and gives requests in flight
     /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE).
     pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()> + Send) {
         self.drive(observer, Box::pin(shutdown)).await;
@@ -132,7 +130,7 @@ impl PolicyCollector {
     }
 }
 
-/// The first of the numbers of resources; the watch of the policies has the one before.
+/// First number for resources; the watch of the policies has the number before it.
 const FIRST_RESOURCE: u32 = 1;
 
 fn policy_route() -> Route {
@@ -153,22 +151,22 @@ struct PolicyAdapter {
     performer: Performer,
     table: ResourceTable,
     sink: mpsc::Sender<Vec<News>>,
-    /// When the state of the policies was reported last.
+    /// Time of the last report of the policies' state.
     reported: Option<Instant>,
     resources: BTreeMap<(Arc<str>, Arc<str>), ResourceId>,
-    /// The watches that are at work, of those that the roster wants.
+    /// Running watches, among those that the roster wants.
     watches: HashMap<u64, AbortHandle>,
-    /// The newest of those that were begun, or could not be for now.
+    /// Newest watch that was begun, or that could not be for now.
     newest_watch: u64,
-    /// Last discovery, with its time.
+    /// Last discovery, and its time.
     served: Option<(Discovery, Instant)>,
     discover_at: Option<Instant>,
     discovering: bool,
-    /// When the Leases of recorders are read next, while a policy needs them.
+    /// Time of the next read of the recorders' Leases, while a policy needs them.
     heartbeats_at: Option<Instant>,
     reading_heartbeats: bool,
     events_made: u64,
-    /// Watches, discoveries, and statuses that are being written (of each policy one at a time).
+    /// Watches, discoveries, and status writes in flight (at most one per policy).
     tasks: JoinSet<()>,
 }
 
@@ -208,7 +206,7 @@ impl Adapter for PolicyAdapter {
             (self.discover_at, self.discovering) = (None, true);
             let (client, sink) = (self.client.clone(), self.sink.clone());
             self.tasks.spawn(async move {
-                // An error says that the collector has ended.
+                // An error means that the collector has ended.
                 let _ = sink.send(vec![News::Discovered(discover(&client).await)]).await;
             });
         }
@@ -247,11 +245,11 @@ impl PolicyAdapter {
             News::Policy(object) => self.take_policy(&object, engine),
             News::PolicyGone(name) => engine.roster.removed(&name),
         }
-        // Watches that could not be started wait for the next discovery: statuses arrive here as well, all the time.
+        // Watches that could not be started wait for the next discovery, because statuses arrive here all the time, too.
         self.rewatch(self.newest_watch, engine);
     }
 
-    /// Reads the Leases of the recorders that policies need, from time to time.
+    /// Periodically reads the Leases of the recorders that policies need.
     fn read_heartbeats(&mut self, engine: &Policies) {
         let needed = engine.roster.recorders();
         if needed.is_empty() {
@@ -271,7 +269,7 @@ impl PolicyAdapter {
                 let heartbeat = read_heartbeat(&client, &lease).await;
                 read.push((lease, heartbeat));
             }
-            // An error says that the collector has ended.
+            // An error means that the collector has ended.
             let _ = sink.send(vec![News::Heartbeats(read)]).await;
         });
     }
@@ -287,7 +285,7 @@ impl PolicyAdapter {
         }
     }
 
-    /// Ends the watches that the roster does not want any more, and begins those that it wants since.
+    /// Ends the watches that the roster no longer wants, and begins those that it has added since.
     fn rewatch(&mut self, since: u64, engine: &mut Policies) {
         let wanted = engine.roster.watches();
         self.watches.retain(|number, task| {
@@ -307,13 +305,13 @@ impl PolicyAdapter {
         }
     }
 
-    /// Begins a watch if its kind is served. If that is not known, discovery is asked; what it says comes back here.
+    /// Begins a watch if its kind is served. If that is unknown, triggers discovery, whose result arrives here later.
     fn watch(&mut self, number: u64, watch: Watch, engine: &mut Policies) {
         let found = self.served.as_ref().map(|(served, at)| {
             (find(served, &watch.target, watch.resource), at.elapsed() < DISCOVERY_FRESH)
         });
         match found {
-            // Not discovered yet, or perhaps served since.
+            // Not discovered yet, or possibly served since.
             None | Some((Err(_), false)) => self.discover_at = Some(Instant::now()),
             Some((Err(why), true)) => {
                 engine.roster.observe(number, Observation::Failed(why));
@@ -348,13 +346,13 @@ impl PolicyAdapter {
             let (client, sink) = (self.client.clone(), self.sink.clone());
             self.tasks.spawn(async move {
                 let stored = write_status(&client, &write.member.name, &write.patch).await;
-                // An error says that the collector has ended.
+                // An error means that the collector has ended.
                 let _ = sink.send(vec![News::Written(write, stored)]).await;
             });
         }
     }
 
-    /// Reports each problem of a policy once, and from time to time the state of all of them.
+    /// Reports each problem of a policy once, and periodically the state of all policies.
     fn report(&mut self, engine: &mut Policies, surroundings: &ControllerSurroundings) {
         let now = Instant::now();
         if self.reported.is_some_and(|last| now.saturating_duration_since(last) < STANDING_PAUSE) {
@@ -380,7 +378,7 @@ impl PolicyAdapter {
         }
     }
 
-    /// An Event about a policy; a dry run writes none.
+    /// Records an Event about a policy; a dry run writes none.
     fn note(
         &mut self,
         member: &Member,
@@ -411,7 +409,7 @@ impl PolicyAdapter {
     }
 }
 
-/// The resource of a kind, in the version that a policy names.
+/// Returns the resource of a kind, in the version that a policy names.
 fn find(served: &Discovery, target: &Target, id: ResourceId) -> Result<ResourceInfo, String> {
     let Target { api_version, kind, .. } = target;
     let of_kind = served.resources.values().find(|resource| {
@@ -438,7 +436,7 @@ fn find(served: &Discovery, target: &Target, id: ResourceId) -> Result<ResourceI
     })
 }
 
-/// The policy as stored afterwards; `None` if its status could not be written.
+/// Writes a status. Returns the policy as stored afterwards; `None` if the status could not be written.
 async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Value> {
     let mut path = policy_route().collection("");
     path.push('/');
@@ -466,8 +464,8 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
     }
 }
 
-/// Reads the Lease of a recorder, `NAMESPACE/NAME`; nothing if there is none, or the answer is something else. It is listed, as everything
-/// that policies are about is: no further permission is needed.
+/// Reads the Lease of a recorder, `NAMESPACE/NAME`; returns `None` if it does not exist, or the answer is something else. It is
+/// listed, like all targets of policies, so no further permission is needed.
 async fn read_heartbeat(client: &ApiClient, lease: &str) -> Option<Heartbeat> {
     let (namespace, name) = lease_name(lease)?;
     let mut path = "/apis/coordination.k8s.io/v1/namespaces/".to_owned();

@@ -1,4 +1,4 @@
-//! Pages and lines of lists and watches as JSON, whatever their objects are.
+//! Pages and lines of lists and watches as JSON, for any objects.
 
 use gc_collectors::objects::FactsError;
 use gc_types::{ListHead, NotTheList, ResourceInfo, check_object_kind};
@@ -13,12 +13,12 @@ pub(crate) struct RawPage {
     pub(crate) items: Vec<Value>,
 }
 
-/// Reads a page of a list of `asked`. Anything else is refused; then no list was seen.
+/// Reads a page of a list of `asked`. Anything else is refused, in which case no list was seen.
 pub(crate) fn raw_page(json: &[u8], asked: &ResourceInfo) -> Result<RawPage, FactsError> {
     Ok(page_of(serde_json::from_slice(json)?, asked)?)
 }
 
-/// The same from a document.
+/// Reads a page from a parsed document.
 pub(crate) fn page_of(mut page: Map<String, Value>, asked: &ResourceInfo) -> Result<RawPage, NotTheList> {
     let items = match page.remove("items") {
         Some(Value::Array(items)) => Some(items),
@@ -47,12 +47,12 @@ pub(crate) fn page_of(mut page: Map<String, Value>, asked: &ResourceInfo) -> Res
     Ok(RawPage { continue_token: text("continue"), resource_version, items })
 }
 
-/// The name of an object; empty if it has none.
+/// Returns the name of an object; empty if it has none.
 pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Reads a line of a watch of `asked`: the object, and whether it is there.
+/// Reads a line of a watch of `asked`; returns the object, and whether it exists.
 pub(crate) fn raw_line(
     json: &[u8],
     asked: &ResourceInfo,

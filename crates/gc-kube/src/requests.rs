@@ -1,4 +1,4 @@
-//! Carries out over HTTP the calls that requests consist of (see [`gc_controller::requests`]).
+//! Sends the calls that make up requests over HTTP (see [`gc_controller::requests`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,11 @@ use crate::wire::metadata::{Encoding, decode_object, decode_status};
 
 pub use gc_controller::requests::{PerformedRequest, RequestedObject};
 
-/// Only metadata is asked for, also where a server answers a write with the object, and no managedFields.
+/// Accept header that requests only metadata without managedFields, even where a server answers a write with the object.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\
      ;drop=metadata.managedFields,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
      application/json";
-/// Maximum number of characters shown of a body that is no Status.
+/// Maximum number of characters shown of a body that is not a Status.
 const SHOWN_CHARACTERS: usize = 200;
 
 /// Performs requests against one API server. Cheap to clone.
@@ -36,15 +36,15 @@ pub struct Performer {
     absences: Arc<Mutex<Absences>>,
 }
 
-/// The connections on which objects were not found lately. A second read of one takes another connection, so that a proxy before
-/// one server does not confirm itself.
+/// Connections on which objects were recently not found. A second read of such an object uses another connection, so that a proxy
+/// in front of one server cannot confirm its own answer.
 #[derive(Debug, Default)]
 struct Absences {
     connections: BTreeMap<ObjectKey, usize>,
     oldest_first: VecDeque<ObjectKey>,
 }
 
-/// Maximum number of objects of which it is known on which connection they were not found.
+/// Maximum number of objects for which that connection is remembered.
 const ABSENCES_REMEMBERED: usize = 1_024;
 
 impl Absences {
@@ -62,14 +62,13 @@ impl Absences {
 }
 
 impl Performer {
-    /// Sends by this client to where this table says.
+    /// Creates a performer that sends by this client, to the routes of this table.
     #[must_use]
     pub fn new(client: ApiClient, table: ResourceTable) -> Self {
         Self { client, table, absences: Arc::default() }
     }
 
-    /// Performs a request about one object. Barriers, Events and calls outside are not requests of this kind: they
-    /// are answered elsewhere, and come back as failed from here.
+    /// Performs a request for one object. Barriers, Events and outside calls are answered elsewhere, and fail here.
     pub async fn perform(&self, request: &Request) -> PerformedRequest {
         let Some(key) = Exchange::subject(request) else {
             return PerformedRequest::failed("not a request about one object");
@@ -129,7 +128,7 @@ impl Performer {
     }
 }
 
-/// An answer about an object.
+/// Answer to a request for an object.
 struct Answer<'k> {
     key: &'k ObjectKey,
     resource: &'k ResourceInfo,
@@ -173,7 +172,7 @@ impl gc_controller::requests::Answer for Answer<'_> {
     }
 }
 
-/// The `Status` that an answer is; `None` if it is something else, such as a page of a proxy.
+/// Returns the `Status` in an answer; `None` if it contains something else, such as a page of a proxy.
 #[must_use]
 pub fn answered_status(answer: &connection::Answer) -> Option<Status> {
     decoded_status(Encoding::of_content_type(answer.head.headers.get(CONTENT_TYPE)), &answer.body)

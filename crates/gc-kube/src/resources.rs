@@ -1,4 +1,4 @@
-//! The table of resources: which number means what, and where its objects are reached.
+//! The table of resources: maps their numbers to routes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,20 +6,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use gc_types::{ObjectKey, ResourceId, ResourceInfo, api_path};
 
-/// Where a resource and its objects are reached.
+/// Route to a resource and its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The engine's view of it.
+    /// The engine's description of the resource.
     pub info: ResourceInfo,
     /// `group/version`, or `version` for the core group.
     pub api_version: Arc<str>,
-    /// `resource.group`, or `resource` for the core group: as people write it.
+    /// `resource.group`, or `resource` for the core group, as people write it.
     pub name: Arc<str>,
     base: String,
 }
 
 impl Route {
-    /// The route of a resource.
+    /// Creates the route of a resource.
     #[must_use]
     pub fn new(info: ResourceInfo) -> Self {
         let gvr = &info.gvr;
@@ -28,7 +28,7 @@ impl Route {
         Self { info, api_version, name, base }
     }
 
-    /// Path of the collection, in one namespace or (with an empty one) in all.
+    /// Returns the path of the collection in one namespace, or in all if empty.
     #[must_use]
     pub fn collection(&self, namespace: &str) -> String {
         let mut path = self.base.clone();
@@ -41,7 +41,7 @@ impl Route {
         path
     }
 
-    /// Path of one object.
+    /// Returns the path of one object.
     #[must_use]
     pub fn object(&self, key: &ObjectKey) -> String {
         let mut path = self.collection(&key.namespace);
@@ -50,15 +50,15 @@ impl Route {
         path
     }
 
-    /// [`Route::name`] as text.
+    /// Returns [`Route::name`] as a string.
     #[must_use]
     pub fn display_name(&self) -> String {
         self.name.to_string()
     }
 }
 
-/// Names and tokens as path segments or values in a query: what would mean something else in either (a plus is a
-/// blank in a query) is percent-encoded.
+/// Appends a name or a token as a path segment or as a value in a query. Characters that are special in either (a plus is a space
+/// in a query) are percent-encoded.
 pub fn push_segment(path: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:@!$'()*,;".contains(&byte) {
@@ -69,14 +69,14 @@ pub fn push_segment(path: &mut String, text: &str) {
     }
 }
 
-/// All resources that are known, shared by watches and requests.
+/// All known resources, shared by watches and requests.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceTable {
     routes: Arc<RwLock<BTreeMap<ResourceId, Arc<Route>>>>,
 }
 
 impl ResourceTable {
-    /// These resources.
+    /// Creates a table of these resources.
     #[must_use]
     pub fn of(resources: impl IntoIterator<Item = ResourceInfo>) -> Self {
         let table = Self::default();
@@ -86,13 +86,13 @@ impl ResourceTable {
         table
     }
 
-    /// The route of a resource, if it is known.
+    /// Returns the route of a resource, if known.
     #[must_use]
     pub fn get(&self, id: ResourceId) -> Option<Arc<Route>> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Every route, by number.
+    /// Returns all routes, by number.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Route>> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -103,7 +103,7 @@ impl ResourceTable {
         self.routes.write().unwrap_or_else(PoisonError::into_inner).insert(route.info.id, route);
     }
 
-    /// Forgets a route.
+    /// Removes a route.
     pub(crate) fn remove(&self, id: ResourceId) {
         self.routes.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }

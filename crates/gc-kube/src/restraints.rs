@@ -1,18 +1,18 @@
-//! Causes outside a collector that stop it: another replica leads, an operator's pause, the breaker.
+//! Causes outside a collector that stop it: another leader, an operator's pause, the breaker.
 
 use gc_controller::concurrency::ConcurrencyOptions;
 use tokio::sync::watch;
 
 use crate::breaker::SharedBreaker;
 
-/// Restraints of a collector beside its engine. By default nothing stops it.
+/// Restraints of a collector outside its engine. By default, nothing stops it.
 #[derive(Clone, Debug)]
 pub struct Restraints {
-    /// Nothing is decided or sent while this says true; what is watched stays up to date.
+    /// While true, nothing is decided or sent, but watched objects stay up to date.
     pub held: watch::Receiver<bool>,
-    /// Is asked before each deletion.
+    /// Breaker to consult before each deletion.
     pub breaker: Option<SharedBreaker>,
-    /// The bounds of the concurrency, where they may change.
+    /// Limits of the concurrency, if they may change.
     pub bounds: Option<watch::Receiver<ConcurrencyOptions>>,
 }
 
@@ -22,7 +22,7 @@ impl Default for Restraints {
     }
 }
 
-/// Ready when there is something that changes, and it has.
+/// Resolves when the value changes; never resolves without one.
 pub async fn changed<T>(changes: &mut Option<watch::Receiver<T>>) {
     if let Some(changes) = changes
         && changes.changed().await.is_ok()

@@ -1,4 +1,4 @@
-//! A retention collector: the adapter of engines that learn from narrow facts of a few kinds.
+//! A retention collector: the adapter for engines that learn from narrow facts of a few kinds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,21 +29,21 @@ const STANDING_PERIOD: Duration = Duration::from_secs(1);
 
 /// Systems other than the API server: storage, machines.
 pub trait Outside: Send + Sync + 'static {
-    /// Does or asks something on behalf of an object, which is known to be as it was decided on. Must end by itself within
-    /// a bounded time.
+    /// Performs a call on behalf of an object, which is known to be unchanged since the decision. Must end by itself within a
+    /// bounded time.
     fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer>;
 }
 
-/// Answer from outside.
+/// Answer from an outside system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutsideAnswer {
-    /// To a deletion of storage: what else is to be said, and whether it was done.
+    /// Answer to a deletion of storage: an optional message, and whether it was done.
     Storage(Option<String>, Result<(), StorageFailure>),
-    /// To a question about a machine: its state, or why it is unknown.
+    /// Answer to a question about a machine: its state, or why it is unknown.
     Machine(Result<MachineState, String>),
 }
 
-/// There is nothing but the API server.
+/// Stands for the absence of outside systems.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NothingOutside;
 
@@ -61,7 +61,7 @@ impl Outside for NothingOutside {
     }
 }
 
-/// Where the resources are that retention collectors deal with; their effects name resources by it.
+/// Returns the routes of all resources of retention collectors, which name them in effects.
 #[must_use]
 pub fn retention_table() -> ResourceTable {
     ResourceTable::of(Kind::ALL.iter().map(|kind| kind.info()))
@@ -81,7 +81,7 @@ impl std::fmt::Debug for RetentionCollector {
 }
 
 impl RetentionCollector {
-    /// Nothing is sent before [`RetentionCollector::run`]; with `dry_run` nothing is changed at all.
+    /// Creates a collector, which sends nothing before [`RetentionCollector::run`]; with `dry_run`, it changes nothing at all.
     #[must_use]
     pub fn new(
         client: ApiClient,
@@ -96,19 +96,19 @@ impl RetentionCollector {
 
     set_up!();
 
-    /// Its calls outside go here.
+    /// Sets the recipient of outside calls.
     #[must_use]
     pub fn with_outside(self, outside: Arc<dyn Outside>) -> Self {
         Self { outside, ..self }
     }
 
-    /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight
-    /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE), and returns what has been counted.
+    /// Runs until `shutdown` is ready. Then sends nothing further, gives requests in flight
+    /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE), and returns its counts.
     pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()> + Send) -> Counts {
         self.drive(observer, Box::pin(shutdown)).await
     }
 
-    /// Boxed here, so that this crate compiles the loop, and not each crate that runs a collector.
+    /// Runs the loop. Boxed so that it is compiled in this crate, and not in every crate that runs a collector.
     fn drive(self, observer: Arc<dyn Observer>, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Counts> {
         let (sink, observations) = mpsc::channel(QUEUED_BATCHES);
         let Self { setup, collecting, outside } = self;
@@ -131,13 +131,13 @@ impl RetentionCollector {
     }
 }
 
-/// Feeds a retention collector from watches of the kinds that it is about.
+/// Feeds a retention collector from watches of its kinds.
 struct FactsAdapter {
     client: ApiClient,
     performer: Performer,
     outside: Arc<dyn Outside>,
     observer: Arc<dyn Observer>,
-    /// When its state was reported last.
+    /// Time of the last report of the collector's state.
     reported: Option<Instant>,
 }
 
@@ -213,7 +213,7 @@ async fn perform(
     }
 }
 
-/// Preconditions cannot guard changes of other systems: the object is read from the store immediately before.
+/// Preconditions cannot guard changes to other systems, so the object is read from the store immediately before.
 async fn call_outside(
     performer: &Performer,
     outside: &dyn Outside,

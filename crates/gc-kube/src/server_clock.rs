@@ -1,4 +1,4 @@
-//! The clock of the API server, read from the `Date` of its answers (see [`gc_controller::clocks`]).
+//! The API server's clock, read from the `Date` of its answers (see [`gc_controller::clocks`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,17 +12,17 @@ use http_body_util::Full;
 use crate::clock::{machine_clock, machine_moment};
 use crate::connection::ApiClient;
 
-/// A longer `Date` is none.
+/// Maximum length of a valid `Date`.
 const LONGEST_DATE_BYTES: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
     clock: ServerClock,
-    /// True if the last line of the log said that deletions pause.
+    /// True if the last log line announced that deletions pause.
     is_paused: bool,
 }
 
-/// The server's clock as all answers to one client show it. Clones share it.
+/// The server's clock as observed in all answers to one client. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SharedServerClock(Arc<Mutex<State>>);
 
@@ -31,14 +31,14 @@ impl SharedServerClock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the headers of an answer to a request that was sent then.
+    /// Observes the headers of an answer to a request that was sent at `sent`.
     pub(crate) fn observe(&self, headers: &HeaderMap, sent: Moment) {
         let Some(date) = headers.get(DATE).and_then(|date| read_date(date.as_bytes())) else { return };
         let (answered, wall) = (machine_moment(), machine_clock());
         self.lock().clock.observe(date, sent, answered, wall);
     }
 
-    /// Compares it with this machine's clock. A change is logged.
+    /// Compares the server's clock with this machine's. A change is logged.
     #[must_use]
     pub fn agreement(&self) -> Agreement {
         let (now, wall) = (machine_moment(), machine_clock());
@@ -52,7 +52,7 @@ impl SharedServerClock {
         agreement
     }
 
-    /// By how many milliseconds this machine's clock is ahead of the server's at least (behind, if negative).
+    /// Returns the minimum number of milliseconds by which this machine's clock is ahead of the server's (behind, if negative).
     #[must_use]
     pub fn difference_milliseconds(&self) -> Option<i64> {
         self.lock().clock.difference_milliseconds(machine_moment(), machine_clock())
@@ -63,7 +63,7 @@ impl SharedServerClock {
     }
 }
 
-/// A `Date` as RFC 9110 has it.
+/// Parses a `Date` as defined by RFC 9110.
 fn read_date(text: &[u8]) -> Option<Timestamp> {
     if text.len() > LONGEST_DATE_BYTES {
         return None;
@@ -72,16 +72,16 @@ fn read_date(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(zoned.timestamp().as_millisecond()))
 }
 
-/// Keeps the server's clock known: where no other answer has shown it for a while, asks for one. Runs until it is dropped.
+/// Keeps the server's clock known: if no answer has shown it for a while, sends a request. Runs until dropped.
 pub(crate) async fn follow(client: ApiClient) {
-    // A server in this process has this machine's clock.
+    // A server in this process uses this machine's clock.
     let Some(clock) = client.server_clock().cloned() else { return };
     loop {
         tokio::time::sleep(SERVER_CLOCK_PERIOD_PAUSED).await;
         if clock.poll_question()
             && let Ok(request) = Request::get("/version").body(Full::default())
         {
-            // Any answer has a date; without an answer nothing is known.
+            // Any answer has a date; without an answer, nothing is known.
             let _ = client.call(request).await;
         }
         let _ = clock.agreement();

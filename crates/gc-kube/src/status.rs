@@ -1,4 +1,4 @@
-//! State of each resource: synced or stale, with time and reason.
+//! State of each resource's watch: synced or stale, with time and reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,47 +6,47 @@ use std::time::SystemTime;
 
 use gc_types::ResourceId;
 
-/// The state of one resource's watch.
+/// State of one resource's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncState {
-    /// Its first list is under way.
+    /// The first list is running.
     Listing,
-    /// Every change arrives.
+    /// Every change is received.
     Synced,
-    /// It was synced; its watch is broken and has not come back yet, or it is being listed again.
+    /// The watch was synced, but is broken or being listed again.
     Stale,
-    /// It has never been synced: its list fails.
+    /// The list has failed, and the watch has never been synced.
     Failing,
 }
 
-/// The state, since when, and why.
+/// State of a watch, with time and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceStatus {
     /// `resource.group`, for people.
     pub name: String,
     /// State.
     pub state: SyncState,
-    /// Since when it is in this state.
+    /// Time since which the watch is in this state.
     pub since: SystemTime,
-    /// Why it is not synced; empty if it is.
+    /// Reason why the watch is not synced; empty if it is.
     pub why: String,
 }
 
 /// State of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveryStatus {
-    /// True if a round has succeeded, at least in part.
+    /// True if a round has succeeded, at least partly.
     pub ever_done: bool,
-    /// Why the last round brought nothing, and since when none has; `None` if it brought something.
+    /// Time since which no round has succeeded, and the error of the last one; `None` after a success.
     pub failing: Option<(SystemTime, String)>,
-    /// The groups (`group/version`, or `group`) that the last round could not see, and why. What they serve is
-    /// unknown: it is neither watched again nor forgotten.
+    /// Groups (`group/version`, or `group`) that the last round could not see, with the reasons. Their resources are unknown:
+    /// neither watched again nor forgotten.
     pub failed_groups: BTreeMap<String, String>,
-    /// Number of rounds that have failed.
+    /// Number of failed rounds.
     pub failed_rounds: u64,
 }
 
-/// The states of all watched resources. Shared by everyone who writes or shows them.
+/// States of all watched resources, shared by all writers and readers.
 #[derive(Clone, Debug, Default)]
 pub struct StatusBoard {
     states: Arc<Mutex<BTreeMap<ResourceId, ResourceStatus>>>,
@@ -54,7 +54,7 @@ pub struct StatusBoard {
 }
 
 impl StatusBoard {
-    /// All states, by number of the resource.
+    /// Returns all states, by number of the resource.
     #[must_use]
     pub fn all(&self) -> BTreeMap<ResourceId, ResourceStatus> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -73,7 +73,7 @@ impl StatusBoard {
         self.discovery.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes note of a round of discovery. Answers whether it says anything new.
+    /// Records a round of discovery. Returns whether it brings news.
     pub(crate) fn discovered(&self, failed_groups: BTreeMap<String, String>) -> bool {
         let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = status.failing.is_some() || status.failed_groups != failed_groups;
@@ -81,7 +81,7 @@ impl StatusBoard {
         is_new
     }
 
-    /// Takes note of a round of discovery that brought nothing.
+    /// Records a failed round of discovery.
     pub(crate) fn discovery_failed(&self, why: &str) {
         let mut status = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
         let since = status.failing.take().map_or_else(SystemTime::now, |(since, _)| since);

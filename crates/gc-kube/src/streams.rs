@@ -1,16 +1,16 @@
-//! Which of several connections a request, a list or a watch is sent on.
+//! Choice of the connection for a request, a list or a watch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of lists and watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
+/// Number of lists and watches per connection. Servers accept 100 to 250 streams per connection and delay further ones.
 pub(crate) const WATCHES_PER_CONNECTION: usize = 64;
 
-/// Requests in flight on a connection before the next one is used. Servers accept 100 to 250 streams per connection,
-/// and one that carries many is cheaper than several with few: one packet and one wake-up bring several answers.
+/// Number of requests in flight on a connection before the next one is used. Servers accept 100 to 250 streams per connection, and
+/// one that carries many is cheaper than several with few: a single packet and a single wake-up deliver several answers.
 pub(crate) const STREAMS_PER_CONNECTION: usize = 64;
 
-/// The number of requests in flight on each connection.
+/// Number of requests in flight on each connection.
 pub(crate) struct Streams(Vec<Arc<AtomicUsize>>);
 
 /// A request in flight, until it is dropped.
@@ -21,8 +21,8 @@ impl Streams {
         Self((0..connections).map(|_| Arc::default()).collect())
     }
 
-    /// The connection of the next request, another one than `apart_from` where there are several. Requests that are sent at the same moment may see each other's counts late: these
-    /// spread the load, they bound nothing.
+    /// Chooses the connection of the next request, other than `apart_from` if there are several. Requests sent at the same moment
+    /// may see each other's counts late: the counts spread the load but do not limit it.
     pub(crate) fn begin(&self, apart_from: Option<usize>) -> (usize, Stream) {
         let connection = choose(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
         let connection =
@@ -39,7 +39,7 @@ impl Drop for Stream {
     }
 }
 
-/// The connections of lists and watches: as many as those that are open need, and one to spare.
+/// Connections of lists and watches: as many as are needed, and one to spare.
 pub(crate) struct WatchConnections<S>(Mutex<Vec<(S, Arc<AtomicUsize>)>>);
 
 impl<S: Clone> WatchConnections<S> {
@@ -47,8 +47,7 @@ impl<S: Clone> WatchConnections<S> {
         Self(Mutex::default())
     }
 
-    /// Returns the connection of the next list or watch, which counts until the `Stream` is dropped. Connections that carry nothing
-    /// any more are closed.
+    /// Returns the connection of the next list or watch, which counts until the `Stream` is dropped. Unused connections are closed.
     pub(crate) fn begin(&self, make: impl FnOnce() -> S) -> (S, Stream) {
         let mut connections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut has_spare = false;
@@ -76,7 +75,7 @@ impl<S: Clone> WatchConnections<S> {
     }
 }
 
-/// The first connection with room; if there is none, the first of those with the fewest requests.
+/// Returns the first connection with room; if there is none, the first of those with the fewest requests.
 fn choose(counts: impl Iterator<Item = usize> + Clone) -> usize {
     let with_room = counts.clone().position(|count| count < STREAMS_PER_CONNECTION);
     let emptiest =
@@ -111,7 +110,7 @@ mod tests {
             .map(|_| connections.begin(|| made.next().unwrap_or_default()))
             .collect();
         assert_eq!(open.last().map(|(connection, _)| *connection), Some(2));
-        // Definitions come and go a thousand times.
+        // Definitions are created and deleted a thousand times.
         open.clear();
         for _ in 0..1_000 {
             open.push(connections.begin(|| made.next().unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! Keeps one watcher per collectable resource in line with what discovery says.
+//! Keeps one watcher per collectable resource, in line with discovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::discovery::{Discovery, ServedResource, discover};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::{WatchContext, Watcher};
 
-/// Discovery is read at least so often (spec 2.2).
+/// Maximum interval between discoveries (spec 2.2).
 pub const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
-/// A resource that discovery does not show any more is forgotten after this time: its watch still brings the
-/// removals of its last objects.
+/// Time after which a resource that discovery no longer shows is forgotten: until then, its watch still delivers the removals of
+/// its last objects.
 pub const VANISHED_PATIENCE: Duration = Duration::from_millis(700);
-/// Discovery is read at most so often.
+/// Minimum interval between discoveries.
 pub const DISCOVERY_PAUSE: Duration = Duration::from_millis(100);
-/// After a sign that what is served has changed, discovery is read again after each of these delays: servers
-/// take a moment to serve what has just been defined, and it is to be watched within a second of that.
+/// Delays of repeated discoveries after a sign that the served resources have changed: servers take a moment to serve a new
+/// definition, which must be watched within a second of that.
 const SETTLING: [Duration; 8] = [
     Duration::ZERO,
     Duration::from_millis(250),
@@ -34,7 +34,7 @@ const SETTLING: [Duration; 8] = [
     Duration::from_millis(750),
 ];
 
-/// The resources that are known, and their watches.
+/// Known resources, and their watches.
 pub(crate) struct Supervisor {
     context: WatchContext,
     table: ResourceTable,
@@ -48,12 +48,12 @@ pub(crate) struct Supervisor {
 
 struct KnownResource {
     info: ResourceInfo,
-    /// Since when discovery has not shown it.
+    /// Time since which discovery has not shown the resource.
     missing_since: Option<Instant>,
     watcher: Option<AbortHandle>,
 }
 
-/// The collector has ended, and events are no longer taken.
+/// Error: the collector has ended, and events are no longer accepted.
 struct CollectorClosed;
 
 impl Supervisor {
@@ -69,7 +69,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs until the receiver of events is dropped. Dropping the future ends every watcher.
+    /// Runs until the receiver of events is dropped. Dropping the future ends all watchers.
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), DISCOVERY_PERIOD);
         let mut settling: &[Duration] = &[];
@@ -84,7 +84,7 @@ impl Supervisor {
                         backoff.reset();
                         DISCOVERY_PERIOD
                     } else {
-                        // Deletions may be waiting for exactly the resources that could not be discovered.
+                        // Deletions may be waiting for exactly these resources.
                         backoff.next_delay()
                     }
                 }
@@ -117,7 +117,7 @@ impl Supervisor {
         }
     }
 
-    /// Resources that could not be discovered are known gaps, reported once.
+    /// Applies a discovery. Resources that could not be discovered are known gaps, reported once.
     fn show(&self, discovered: &Discovery) {
         let title = |failed: &FailedGroup| match &failed.version {
             Some(version) => format!("{}/{version}", failed.group),
@@ -136,7 +136,7 @@ impl Supervisor {
         let mut gone = Vec::new();
         for (name, known) in &mut self.known {
             let is_gone = match discovered.resources.get(name) {
-                // Another kind or scope under the old name is another resource.
+                // Another kind or scope under the old name is a different resource.
                 Some(served) => {
                     known.missing_since = None;
                     served.kind != known.info.kind || served.scope != known.info.scope
@@ -171,7 +171,7 @@ impl Supervisor {
             self.ignored.iter().any(|(group, resource)| **group == *name.0 && **resource == *name.1);
         let known = self.known.get(name);
         let id = if let Some(known) = known {
-            // While the group is unclear, a version that is not seen may be there all the same.
+            // While the group is unclear, a version that discovery does not show may still exist.
             if discovered.is_unclear(&name.0) && known.info.gvr.version != served.version {
                 return Ok(());
             }
@@ -196,7 +196,7 @@ impl Supervisor {
         if info.watched && watcher.is_none() {
             watcher = Some(self.watchers.spawn(Watcher::new(self.context.clone(), route).run().boxed()));
         } else if !info.watched {
-            // Its state would stay what it was when it was last watched.
+            // Otherwise, its last state would remain.
             self.context.board.remove(info.id);
         }
         self.known.insert(name.clone(), KnownResource { info, missing_since: None, watcher });
@@ -214,8 +214,8 @@ impl Supervisor {
         self.send(Event::ResourceGone(known.info.id)).await
     }
 
-    /// Ends a watcher, and returns once it can send nothing any more: what it has sent comes before whatever is sent from now on,
-    /// so that the end of its list is never taken for that of the next watcher's.
+    /// Ends a watcher, and returns once it can no longer send anything. Its messages precede all that are sent from now on, so the
+    /// end of its list is never mistaken for that of the next watcher's.
     async fn end(&mut self, watcher: &AbortHandle) {
         watcher.abort();
         while !watcher.is_finished() && self.watchers.join_next().await.is_some() {}
@@ -245,7 +245,7 @@ mod tests {
     use crate::status::StatusBoard;
     use crate::watcher::Batch;
 
-    /// The last words of a watcher that is aborted while it sends.
+    /// Messages of a watcher that is aborted while it sends.
     struct LastWords(mpsc::Sender<Batch>);
 
     impl Drop for LastWords {
@@ -286,7 +286,7 @@ mod tests {
             {"name": name, "uid": name, "resourceVersion": resource_version.to_string()}})
     }
 
-    /// The list and the watch of widgets in one of their versions.
+    /// Answers the list and the watch of widgets in one of their versions.
     fn answer(request: &Request<Full<Bytes>>) -> Response<Full<Bytes>> {
         let version = if request.uri().path().contains("/v1/") { "v1" } else { "v2" };
         let body = if !request.uri().query().unwrap_or_default().contains("watch=true") {
@@ -318,8 +318,8 @@ mod tests {
         }
     }
 
-    /// Its list is answered while the watcher is being replaced, and it does not know that yet: its page, the end of its list, what
-    /// its watch delivers and the removals all come before the next watcher is announced, or never.
+    /// The watcher's list is answered while the watcher is being replaced. All that it sends (its page, the end of its list,
+    /// deliveries of its watch and the removals) must come before the next watcher is announced, or never.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_a_replaced_watcher_still_says_comes_before_the_next_one() {
         let (asks, asked) = std::sync::mpsc::channel();
@@ -328,7 +328,7 @@ mod tests {
         let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
             let taken = first.lock().unwrap().take();
             if let Some((asks, released)) = taken {
-                // It stays in one poll until everything is there, so that it is replaced in the middle of it.
+                // The watcher stays within one poll until everything has arrived, so it is replaced in the middle of that poll.
                 asks.send(()).unwrap();
                 released.recv().unwrap();
             }

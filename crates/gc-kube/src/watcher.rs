@@ -1,5 +1,5 @@
-//! One resource's list and watch of metadata, over HTTP. What to ask, what answers mean and what follows from failures is decided by
-//! [`gc_controller::watch`].
+//! List and watch of one resource's metadata over HTTP. [`gc_controller::watch`] decides which requests to send, interprets the
+//! answers and handles failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,31 +24,31 @@ use crate::wire::metadata::{
 };
 use crate::wire::protobuf::DecodeError;
 
-/// Objects per page of a list.
+/// Number of objects per page of a list.
 pub const PAGE_SIZE: usize = 1000;
-/// Events that are handed on at once.
+/// Maximum number of events passed on at once.
 pub const BATCH_EVENTS: usize = 512;
 
-/// Nothing here reads managedFields, which are up to 60 % of an object. Servers that do not know the parameter `drop` (KEP-5958)
-/// send them, and they are stepped over.
+/// Accept header without managedFields, which nothing here reads, and which make up to 60 % of an object. Servers that do not
+/// support the parameter `drop` (KEP-5958) send them, and they are skipped.
 pub(crate) const LIST_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1\
      ;drop=metadata.managedFields,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
      application/json";
 const WATCH_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\
      ;drop=metadata.managedFields,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
      application/json";
-/// For servers that refuse the above with 406.
+/// Accept header for servers that refuse the other with a 406.
 const PLAIN_ACCEPT: &str = "application/json";
 
-/// The error of a page whose continue token is the one that it was requested with.
+/// Error of a page whose continue token is the same as the requested one.
 pub(crate) const SAME_PAGE: &str = "the list goes on where it already was";
 
 /// Events in the order in which they happened.
 pub(crate) type Batch = Vec<Event>;
 
-/// Why what was asked for came to an end.
+/// Reason why a list or a watch ended.
 enum Stop {
-    /// Of the list or watch.
+    /// The list or watch ended.
     Ended(RequestEnd),
     /// The receiver is gone.
     Closed,
@@ -69,15 +69,15 @@ impl From<DecodeError> for Stop {
     }
 }
 
-/// State that a watcher shares with other tasks.
+/// State shared between a watcher and other tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchContext {
     pub(crate) client: ApiClient,
     pub(crate) sink: mpsc::Sender<Batch>,
     pub(crate) board: StatusBoard,
-    /// Rung when what is served may have changed.
+    /// Notified when the served resources may have changed.
     pub(crate) rediscover: Arc<Notify>,
-    /// True if streamed lists are tried at all.
+    /// True if streamed lists are tried.
     pub(crate) streamed_lists: bool,
 }
 
@@ -144,7 +144,7 @@ impl Watcher {
         self.hand_on(Batch::new()).await
     }
 
-    /// Sends a batch, and what the protocol has to say after it.
+    /// Sends a batch, followed by the protocol's own messages.
     async fn hand_on(&mut self, mut batch: Batch) -> Result<(), Stop> {
         self.take_signals(&mut batch);
         if batch.is_empty() {
@@ -171,7 +171,7 @@ impl Watcher {
                     batch.push(Event::Synced { resource, resource_version });
                     self.show(SyncState::Synced, "");
                     if self.announces_resources {
-                        // A definition that came between discovery and this list is in the list, and not in discovery.
+                        // A definition created between discovery and this list is in the list, but not in discovery.
                         self.context.rediscover.notify_one();
                     }
                     tracing::debug!(resource = %self.name, %resource_version, "synced");
@@ -237,8 +237,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// An object, and what its annotations say. Without a UID it is neither an owner nor can it be deleted: some extension
-    /// servers have such.
+    /// Observes an object and its annotations. Without a UID, it is not an owner and cannot be deleted; some extension servers have
+    /// such objects.
     fn observe(&mut self, metadata: &Metadata<'_>, batch: &mut Batch) {
         if metadata.uid.is_empty() {
             return;
@@ -289,7 +289,7 @@ impl Watcher {
         frames.push(chunk);
         let mut batch = Batch::new();
         let taken = self.take_frames(frames, encoding, &mut batch).await;
-        // Objects before something unreadable count as reached, and are not delivered again.
+        // Objects before an unreadable one count as reached, and are not delivered again.
         if !batch.is_empty() && self.announces_resources && !self.protocol.is_listing() {
             self.context.rediscover.notify_one();
         }
@@ -343,7 +343,7 @@ impl Watcher {
     }
 }
 
-/// An event without a name is about nothing.
+/// Refuses an event whose object has no name.
 fn named(metadata: &Metadata<'_>) -> Result<(), DecodeError> {
     if metadata.name.is_empty() { Err(NotTheList::NamelessItem.into()) } else { Ok(()) }
 }
@@ -369,13 +369,13 @@ fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> RequestE
     RequestEnd::Refused { code, message: status.message, retry_after }
 }
 
-/// Returns the delay that a server without the header asks its clients for.
+/// Returns the delay that a server without the header requests of its clients.
 pub(crate) fn wait_of(status: &Status) -> Option<Duration> {
     let seconds = status.details.retry_after_seconds;
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// Returns the delay that the server asks its clients for (`Retry-After`), if it is in seconds.
+/// Returns the delay that the server requests of its clients (`Retry-After`), if it is in seconds.
 #[must_use]
 pub fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
@@ -385,7 +385,7 @@ pub fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
 mod tests {
     use super::{LIST_ACCEPT, WATCH_ACCEPT};
 
-    /// Each range of the Accept headers but the last, which any server takes, asks for metadata without managedFields.
+    /// Every range of the Accept headers, except the last one that all servers accept, must request metadata without managedFields.
     #[test]
     fn managed_fields_are_not_asked_for() {
         for (accept, form) in

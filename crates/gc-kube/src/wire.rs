@@ -1,4 +1,4 @@
-//! The wire formats: protobuf and JSON bodies of the API, for their metadata.
+//! Wire formats: protobuf and JSON bodies of the API, read for their metadata.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod encoded;

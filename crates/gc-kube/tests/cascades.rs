@@ -1,5 +1,5 @@
-//! Cost of cascades on the embedded server, in requests and in time: the shipped collector with the engine of owner
-//! references, and a bare loop of requests beside it.
+//! Cost of cascades on the embedded server, in requests and in time: the shipped collector with the engine of owner references,
+//! compared with a bare loop of requests.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,31 +21,31 @@ use serde_json::{Value, json};
 #[path = "cases/lifecycle.rs"]
 mod lifecycle;
 
-/// Timeout of everything that is awaited here.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Delay of an answer: a number that depends on its place in the sequence only.
+/// Delay of an answer, which depends only on its number in the sequence.
 type Latency = fn(u64) -> Duration;
 
 fn none(_number: u64) -> Duration {
     Duration::ZERO
 }
 
-/// 30 to 370 ms, 200 ms on average.
+/// Returns 30 to 370 ms, 200 ms on average.
 fn scattered(number: u64) -> Duration {
     Duration::from_millis(30 + number.wrapping_mul(6_364_136_223_846_793_005) % 341)
 }
 
-/// A server, its administrator, and a client whose requests are counted and answered late.
+/// A server, its administrator, and a client whose requests are counted and delayed.
 struct World {
     _server: RunningServer,
     admin: ApiClient,
     late: ApiClient,
     /// Number of requests by kind: `list`, `delete`, …
     asked: Arc<Mutex<BTreeMap<&'static str, usize>>>,
-    /// Watched resources, each once.
+    /// Watched resources.
     watched: Arc<Mutex<BTreeSet<String>>>,
-    /// Live reads in flight, and the most that there were.
+    /// Live reads in flight, and their maximum.
     reading: Arc<[AtomicUsize; 2]>,
 }
 
@@ -56,7 +56,7 @@ fn verb(request: &Request<Full<Bytes>>) -> Option<&'static str> {
         Method::PATCH => Some("patch"),
         Method::GET if query.contains("watch=") => None,
         Method::GET if query.contains("limit=") => Some("list"),
-        // Live reads; the others are of discovery.
+        // These are live reads; other GETs belong to discovery.
         Method::GET => request.uri().path().contains("/namespaces/").then_some("get"),
         _ => None,
     }
@@ -108,7 +108,7 @@ impl World {
         (answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
-    /// Creates a ConfigMap; answers its UID.
+    /// Creates a ConfigMap; returns its UID.
     async fn create(&self, namespace: &str, name: &str, owner: Option<(&str, &str)>) -> String {
         let references: Vec<Value> = owner
             .into_iter()
@@ -130,7 +130,7 @@ impl World {
         assert!(code < 300, "{answer}");
     }
 
-    /// ConfigMaps whose names begin so.
+    /// Returns the number of ConfigMaps whose names begin with `prefix`.
     async fn left(&self, prefix: &str) -> usize {
         let (_, list) = self.send(Method::GET, "/api/v1/configmaps", &Value::Null).await;
         let names = list["items"].as_array().unwrap().iter();
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Starts the collector, and waits until it knows everything: an orphan that is planted before is gone.
+    /// Starts the collector, and waits until it is synced: an orphan planted before is then gone.
     async fn collect(&self) {
         self.create("default", "planted", Some(("absent", "00000000-0000-4000-8000-000000000000"))).await;
         self.start_collector();
@@ -160,8 +160,8 @@ impl World {
     }
 }
 
-/// A start over many objects costs one streamed list for each resource type; of a cascade, each dependent costs one request, and the owner
-/// one read that confirms what the watch has reported.
+/// A start over many objects costs one streamed list per resource type. In a cascade, each dependent costs one request, and the
+/// owner one read that confirms the watch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_background_cascade_costs_one_read_of_its_owner() {
     const DEPENDENTS: usize = 2_000;
@@ -231,8 +231,9 @@ async fn a_restart_reads_each_absent_owner_once() {
     assert!(most <= ConcurrencyOptions::default().largest, "{most}");
 }
 
-/// Owners in as many namespaces, each with a dependent that blocks its deletion, deleted at once. Upstream's collector costs no
-/// list for it; this one, as many a second as there are resource types at most, and nothing that grows with the owners.
+/// Owners in the same number of namespaces, each with a dependent that blocks its deletion, are deleted at once. Upstream's
+/// collector needs no lists for this; this one needs at most as many per second as there are resource types, independent of the
+/// number of owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_owners_in_sixty_namespaces_cost_few_lists() {
     const OWNERS: usize = 60;
@@ -258,14 +259,14 @@ async fn sixty_owners_in_sixty_namespaces_cost_few_lists() {
         println!("{policy}: {asked:?} for {resources} resource types in {:?}", begun.elapsed());
         assert!(resources > 40, "{resources}");
         assert!(count("list") <= resources * seconds, "{policy}: {asked:?} in {seconds} s");
-        // A read and a patch for each finalizer; a deletion, or a patch of its references, for each dependent.
+        // For each finalizer, a read and a patch; for each dependent, a deletion, or a patch of its references.
         let (deletes, patches) = if policy == "Foreground" { (OWNERS, OWNERS) } else { (0, 2 * OWNERS) };
         assert_eq!((count("delete"), count("patch")), (deletes, patches), "{policy}: {asked:?}");
     }
 }
 
-/// A server that answers after 30 to 370 ms and refuses nothing: a cascade is as fast as a loop that keeps as many requests in
-/// flight as the collector begins with.
+/// On a server that answers after 30 to 370 ms and refuses nothing, a cascade must be as fast as a loop that keeps as many requests
+/// in flight as the collector's initial limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cascades_keep_up_with_a_bare_loop_on_a_slow_server() {
     const DEPENDENTS: usize = 800;

@@ -1,5 +1,5 @@
-//! Each retention collector against the embedded server, by a clock of the test's own, allowed exactly what
-//! `gc_collectors::permissions` says. It does its work, is never forbidden anything, and needs all that it has.
+//! Runs each retention collector against the embedded server, with the test's own clock and exactly the permissions in
+//! `gc_collectors::permissions`. The collector must do its work, never be refused anything, and need all of its permissions.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![allow(clippy::needless_pass_by_value)] // literals read better without references
 
@@ -45,7 +45,7 @@ mod small;
 #[path = "retention/watches.rs"]
 mod watches;
 
-/// Timeout of everything that is awaited here.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_mins(1);
 const HOUR: i64 = 3_600_000;
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -54,7 +54,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 
-/// `get nodes`, `patch pods/status`, `list leases.coordination.k8s.io`: what a request asks for.
+/// Returns the permission that a request needs, such as `get nodes`, `patch pods/status` or `list leases.coordination.k8s.io`.
 fn asked(request: &Request<Full<Bytes>>) -> String {
     let segments: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
     let (group, mut rest) = match segments.as_slice() {
@@ -92,7 +92,7 @@ fn asked(request: &Request<Full<Bytes>>) -> String {
     format!("{verb} {}{subresource}{dot}{group}{contents}", rest[0])
 }
 
-/// All that rules allow, in the same words.
+/// Returns all permissions that rules grant, in the same form.
 fn granted(rules: &[Rule]) -> BTreeSet<String> {
     let words = rules.iter().flat_map(|rule| {
         let dot = if rule.group.is_empty() { "" } else { "." };
@@ -101,11 +101,11 @@ fn granted(rules: &[Rule]) -> BTreeSet<String> {
     words.collect()
 }
 
-/// Measurements of a collector, and the ends of its effects.
+/// Measurements of a collector, and outcomes of its effects.
 #[derive(Default)]
 struct Recorder {
     measured: Mutex<BTreeSet<String>>,
-    /// Names of the objects whose deletion was not to be performed.
+    /// Names of the objects whose deletion was withheld.
     held: Mutex<Vec<String>>,
     failed: Mutex<Vec<String>>,
 }
@@ -130,7 +130,7 @@ impl Observer for Recorder {
 #[derive(Clone)]
 struct Answers {
     storage: Arc<Mutex<Result<(), StorageFailure>>>,
-    /// The machine of every node whose name begins with `off` is shut down, that of `fine` runs, all others are gone.
+    /// Machines by the prefix of their nodes' names: `off` is shut down, `fine` runs, all others are gone.
     calls: Arc<Mutex<Vec<String>>>,
 }
 
@@ -157,16 +157,16 @@ fn answers() -> Answers {
     Answers { storage: Arc::new(Mutex::new(Ok(()))), calls: Arc::default() }
 }
 
-/// A server, its administrator, and the collectors' time.
+/// A server, its administrator, and the collectors' clock.
 struct World {
     server: RunningServer,
     admin: ApiClient,
     ahead: Arc<AtomicI64>,
-    /// Answers to the collectors in place of the server's.
+    /// Answers to the collectors that replace the server's.
     liars: Arc<liars::Liars>,
 }
 
-/// A collector at work.
+/// A running collector.
 struct RunningCollector {
     controller: Controller,
     asked: Arc<Mutex<BTreeSet<String>>>,
@@ -222,7 +222,7 @@ impl World {
         self.send(Method::GET, path, "application/json", &Value::Null).await
     }
 
-    /// Waits until an object is, or is not, as it should be.
+    /// Waits until an object satisfies a condition.
     async fn until(&self, what: &str, path: &str, holds: impl Fn(u16, &Value) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -239,12 +239,12 @@ impl World {
         self.until(&format!("the end of {path}"), path, |code, _| code == 404).await;
     }
 
-    /// Moves the collectors' clock forward.
+    /// Advances the collectors' clock.
     fn pass(&self, milliseconds: i64) {
         self.ahead.fetch_add(milliseconds, Ordering::Relaxed);
     }
 
-    /// Reasons, types and sources of the Events about one object.
+    /// Returns the reasons, types and sources of the Events about one object.
     async fn events_about(&self, name: &str) -> BTreeSet<String> {
         let (_, events) = self.get(EVENTS).await;
         let events = events["items"].as_array().unwrap().iter();
@@ -271,9 +271,9 @@ impl World {
         }
     }
 
-    /// The client of an account that is allowed exactly this, once it is.
+    /// Returns the client of an account with exactly these permissions, once they are in force.
     async fn account(&self, identity: &str, rules: &[Rule]) -> Account {
-        // Upstream's own name would bring the rules that the server binds to it.
+        // Upstream's own name would have additional rules, which the server binds to it.
         let user = format!("system:serviceaccount:kube-system:kubegc-{identity}");
         let name = format!("exactly-{identity}");
         let written: Vec<Value> = rules
@@ -292,7 +292,7 @@ impl World {
         self.create(&format!("{RBAC}/clusterrolebindings"), binding).await;
 
         let way = self.server.in_process_as(&user, &["system:serviceaccounts", "system:authenticated"]);
-        // The server learns of the binding by a watch of its own.
+        // The server learns of the binding by a watch.
         let deadline = Instant::now() + PATIENCE;
         let attributes =
             json!({"group": rules[0].group, "resource": rules[0].resource, "verb": rules[0].verbs[0]});
@@ -337,7 +337,7 @@ impl World {
         })
     }
 
-    /// Gives the collector's account its rules and starts it under it.
+    /// Grants the collector's account its rules, and starts the collector under that account.
     async fn collect<C: Collector + Send + 'static>(
         &self,
         controller: Controller,
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// A client that is allowed something, what it asked for, and what of it was forbidden.
+/// A client with limited permissions, its requests, and the refused ones.
 struct Account {
     client: ApiClient,
     asked: Arc<Mutex<BTreeSet<String>>>,
@@ -369,8 +369,8 @@ struct Account {
 }
 
 impl RunningCollector {
-    /// Ends it. It was never forbidden anything, asked for nothing beyond its rules, and needed all of them but
-    /// `spared`, which only what did not happen here needs.
+    /// Ends the collector. It must never have been refused anything, have requested nothing beyond its rules, and have needed all
+    /// of them except `spared`, which are for situations that did not occur here.
     async fn end(self, spared: &[&str], measured: &[&str]) {
         let _ = self.stop.send(());
         self.work.await.unwrap();
@@ -390,8 +390,8 @@ fn pod(name: &str, node: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": containers}})
 }
 
-/// X-T01: a node is removed, and its pods are deleted 40 s later; with a finished pod over the threshold, and
-/// one that never had a node.
+/// X-T01: a node is removed, and its pods are deleted 40 s later; also covers a finished pod over the threshold, and one that never
+/// had a node.
 #[tokio::test]
 async fn pods() {
     let world = World::start().await;
@@ -408,7 +408,7 @@ async fn pods() {
     let running = world.collect(Controller::PodGarbageCollector, PodCollector::new(1), NothingOutside).await;
     world.until_gone(&format!("{PODS}/old")).await;
     world.delete(&format!("{NODES}/n")).await;
-    // The quarantine begins when the watch delivers it.
+    // The quarantine begins with the watch's delivery.
     let lost = format!("{PODS}/lost");
     let deadline = Instant::now() + PATIENCE;
     while world.get(&lost).await.1["metadata"]["deletionTimestamp"].is_null() {
@@ -421,13 +421,13 @@ async fn pods() {
     assert_eq!(found["status"]["conditions"][0]["reason"], "DeletionByPodGC");
     world.until_gone(&format!("{PODS}/done")).await;
     let of = |reason: &str| format!("pod_gc_collector_force_delete_pods{{default,{reason}}}");
-    // A patch that is refused is followed by a read, and none was.
+    // Only a refused patch is followed by a read, and none was refused.
     running.end(&["get pods"], &[&of("terminated"), &of("orphaned")]).await;
 }
 
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// A Job that finished long ago, with a TTL of two hours.
+/// Creates a Job that finished long ago, with a TTL of two hours.
 async fn finished_job(world: &World, name: &str) {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     world
@@ -441,7 +441,7 @@ async fn finished_job(world: &World, name: &str) {
     world.patch(&format!("{JOBS}/{name}/status"), finished).await;
 }
 
-/// While the server asks for patience nothing is decided: what has changed by then is not asked for any more.
+/// While the server asks clients to wait, nothing is decided: what has changed in the meantime is not requested any more.
 #[tokio::test]
 async fn nothing_is_decided_before_it_can_be_sent() {
     let world = World::start().await;
@@ -501,7 +501,7 @@ async fn jobs() {
     running.end(&[], &["ttl_after_finished_controller_job_deletion_duration_seconds{}"]).await;
 }
 
-/// A request for a certificate that no one will answer.
+/// A certificate request that no one will sign.
 const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHsMIGUAgEAMDIxFTATBgNVBAoMDHN5c3RlbTpub2RlczEZMBcGA1UEAwwQc3lz\ndGVtOm5vZGU6bm9kZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABE4nB68aukqi\n93rYSYfdjucRwACyEbH1aQNC83UDurp6Nj2Q72LoXaWjU5SmC6fmp3rwHI6ge10D\nKEfU635UCqugADAKBggqhkjOPQQDAgNHADBEAiAQ64vaTbXKCs4YEGJGXNJVhvOD\npSuboRCG+8HjEHxNywIgS0/ckw93zrjCikfZN62xABMH7j06Ot8UiujyAyDHJcw=\n-----END CERTIFICATE REQUEST-----\n";
 
 #[tokio::test]
@@ -594,11 +594,11 @@ async fn leases() {
     world.create(&elected, json!({"metadata": {"name": "leader"}, "spec": spec})).await;
     let running = world.collect(Controller::StaleLease, LeaseCollector::new(true), NothingOutside).await;
     world.until_gone(&format!("{node}/n")).await;
-    // Its own clock says so; ours does only after the lease has been unchanged for that long.
+    // By the server's own clock, the lease has expired; by ours, only after it has been unchanged for that long.
     assert_eq!(world.get(&format!("{identity}/apiserver-x")).await.0, 200);
     world.pass(41_000);
     world.until_gone(&format!("{identity}/apiserver-x")).await;
-    // The stale one is reported, and kept.
+    // The stale one is reported but kept.
     world.until_events("leader", &["Warning StaleLease stale-lease-controller"]).await;
     assert_eq!(world.get(&format!("{elected}/leader")).await.0, 200);
     running.end(&["patch events"], &[]).await;
@@ -620,7 +620,7 @@ async fn volumes() {
     for name in ["v", "kept"] {
         world.patch(&format!("{VOLUMES}/{name}/status"), json!({"status": {"phase": "Bound"}})).await;
     }
-    // There is no collector of protection here.
+    // No protection controller runs here.
     world.patch(&format!("{VOLUMES}/v"), json!({"metadata": {"finalizers": null}})).await;
     let outside = answers();
     let failure = StorageFailure { in_use: false, message: "the disk is on fire".into() };
@@ -650,7 +650,7 @@ async fn volumes() {
     );
     running
         .end(
-            // Secrets and classes are read by whoever calls the driver; an Event that is repeated is patched.
+            // The caller of the driver reads Secrets and classes; a repeated Event is patched.
             &["get secrets", "get storageclasses.storage.k8s.io", "patch events"],
             &[
                 "controller_persistentvolume_delete{fast}",
@@ -686,7 +686,7 @@ async fn nodes() {
             node["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(|one| one["key"] == taint))
         })
         .await;
-    // The collector reads its clock once a second; each answer must be asked for again.
+    // The collector reads its clock once a second, and each answer must be requested again.
     let deadline = Instant::now() + PATIENCE;
     while world.get(&format!("{NODES}/gone")).await.0 != 404 {
         assert!(Instant::now() < deadline, "the node stays");
@@ -697,7 +697,7 @@ async fn nodes() {
     world.until_events("gone", &["Normal DeletingNode cloud-node-lifecycle-controller"]).await;
     let lookups = outside.calls.lock().unwrap().iter().filter(|call| call.starts_with("gone")).count();
     assert!(lookups >= 3, "{lookups}");
-    // A ready node is looked up as well: that its machine is found proves that the provider knows this cluster.
+    // A ready node is looked up, too: finding its machine proves that the provider knows this cluster.
     assert!(outside.calls.lock().unwrap().iter().any(|call| call.starts_with("fine")));
     let lookups = ["absent", "running", "shutdown"].map(|answer| format!("kubegc_node_lookups{{{answer}}}"));
     running.end(&["patch events"], &lookups.each_ref().map(String::as_str)).await;

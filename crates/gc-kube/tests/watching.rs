@@ -1,4 +1,4 @@
-//! Lists and watches against a scripted server: the events that the engine gets, and the requests that were sent.
+//! Lists and watches against a scripted server: tests the events that the engine receives, and the requests that were sent.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 #[path = "cases/barriers.rs"]
@@ -31,9 +31,9 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// One scripted answer to a request for the collection.
 enum Script {
     Answer(u16, Value),
-    /// A watch that says this, and then stays open or is cut off.
+    /// A watch with these events, which then stays open or is cut off.
     Watch(Vec<Value>, End),
-    /// A watch that says this at once, and stays open.
+    /// A watch with this text in one piece, which stays open.
     Raw(String),
 }
 
@@ -66,7 +66,7 @@ fn raw(text: String) -> Response<Body> {
     Response::new(StreamBody::new(text.chain(futures::stream::pending())).boxed_unsync())
 }
 
-/// An engine that passes on what it observes, and wants nothing.
+/// An engine that passes on its observations, and wants nothing.
 struct Passive<F>(F);
 
 impl<F: FnMut(Event) + Send + 'static> EventEngine for Passive<F> {
@@ -89,7 +89,7 @@ impl<F: FnMut(Event) + Send + 'static> EventEngine for Passive<F> {
     }
 }
 
-/// An engine that records those of its events of which `line` makes one.
+/// Creates an engine that records the events for which `line` returns text.
 fn recorder(
     report: mpsc::UnboundedSender<String>,
     line: impl Fn(Event) -> Option<String> + Send + 'static,
@@ -133,8 +133,7 @@ fn discovery(resources: &[&str]) -> Value {
     ]})
 }
 
-/// Runs a collector over one resource whose requests are answered by the script, in order; what is asked
-/// beyond it is not answered.
+/// Runs a collector over one resource whose requests are answered by the script, in order; further requests get no answer.
 fn run(script: Vec<Script>) -> Run {
     let script = Arc::new(Mutex::new(VecDeque::from(script)));
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -149,7 +148,7 @@ fn run(script: Vec<Script>) -> Run {
                 _ => return whole(404, &Value::Null),
             }
             let query = request.uri().query().unwrap_or_default();
-            // The time after which a watch ends is random.
+            // The duration of a watch is random.
             let query: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("timeoutSeconds")).collect();
             log.lock().unwrap().push(query.join("&"));
             let next = script.lock().unwrap().pop_front();
@@ -194,7 +193,7 @@ fn object(name: &str, version: u64) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string()}})
 }
 
-/// A list of metadata.
+/// Returns a list of metadata.
 fn list(metadata: &Value, items: &[Value]) -> Value {
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
 }
@@ -240,7 +239,7 @@ async fn a_streamed_list_goes_over_into_a_watch() {
     assert_eq!(run.state(), (SyncState::Synced, String::new()));
 }
 
-/// As kube-apiserver over an old etcd does, and as servers do that do not know streamed lists.
+/// Like kube-apiserver over an old etcd, and servers without streamed lists.
 #[tokio::test]
 async fn a_server_without_streamed_lists_is_listed_in_pages() {
     for refusal in [
@@ -296,7 +295,7 @@ async fn a_watch_that_was_cut_is_resumed_where_it_was() {
     );
 }
 
-/// A server that was restored from an older backup says nothing to a watch from its own future.
+/// A server that was restored from an older backup sends nothing to a watch from its own future.
 #[tokio::test]
 async fn a_server_that_has_gone_back_in_time_is_listed_again() {
     let mut run = run(vec![
@@ -308,12 +307,12 @@ async fn a_server_that_has_gone_back_in_time_is_listed_again() {
     assert_eq!(run.asked(), [STREAMED, "limit=1", STREAMED]);
 }
 
-/// The answer of a server that is asked how far it is.
+/// Returns the answer of a server to a request for its newest version.
 fn newest(version: u64) -> Script {
     Script::Answer(200, list(&json!({"resourceVersion": version.to_string()}), &[]))
 }
 
-/// Deletions that no watch delivered are found by the list: the engine gets its beginning and its end.
+/// The list reveals deletions that no watch delivered: the engine receives its beginning and its end.
 #[tokio::test]
 async fn an_expired_version_leads_to_a_new_list() {
     for expired in [
@@ -375,13 +374,13 @@ async fn a_server_that_refuses_protobuf_is_asked_for_json() {
     assert_eq!(run.asked(), [STREAMED, STREAMED]);
 }
 
-/// Events before a malformed one are delivered: the watch is resumed after them.
+/// Events before a malformed one must be delivered, and the watch resumed after them.
 #[tokio::test]
 async fn nothing_is_lost_before_a_malformed_event() {
     let of_other = json!({"kind": "Secret", "metadata": {"name": "s", "uid": "s", "resourceVersion": "8"}});
     let nameless = json!({"metadata": {"uid": "s", "resourceVersion": "8"}});
     for malformed in [json!({"type": 5}), event("ADDED", &of_other), event("DELETED", &nameless)] {
-        // In one piece, as they may come.
+        // In one chunk, as they may arrive.
         let together = format!("{}\n{malformed}", event("ADDED", &object("a", 7)));
         let mut run = run(vec![
             Script::Watch(vec![end_of_list(5)], End::Cut),
@@ -395,7 +394,7 @@ async fn nothing_is_lost_before_a_malformed_event() {
     }
 }
 
-/// An answer that is not the list that was asked for is not a list: nothing begins to be synced, and it is asked for again.
+/// An answer that is not the requested list must not count as one: nothing becomes synced, and the list is requested again.
 #[tokio::test]
 async fn what_is_not_the_list_is_asked_for_again() {
     let other =

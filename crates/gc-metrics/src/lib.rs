@@ -1,5 +1,5 @@
-//! Registers metrics, and knows what documentation says of each. Until a family has a first sample, a registry shows neither
-//! it nor its labels; a [`Catalogue`] knows both, from the types.
+//! Registers metrics, and describes them for documentation. A registry shows neither a family nor its labels before the first
+//! sample; a [`Catalogue`] knows both from the types.
 //!
 //! ```
 //! use gc_metrics::Catalogue;
@@ -32,7 +32,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 /// A metric whose type determines the names of its labels.
 pub trait LabelledMetric: Metric + TypedMetric {
-    /// Names of its labels, in the order of output.
+    /// Returns the names of its labels, in the order of output.
     fn labels() -> Vec<String>;
 }
 
@@ -66,13 +66,13 @@ where
     M: TypedMetric,
     L: EncodeLabelSet + Clone + Debug + Default + Hash + Eq + Send + Sync + 'static,
 {
-    /// A set of labels can only be written as part of a sample: the names are read from one with default values.
+    /// Encodes a sample with default values and reads the names from it, because labels can only be encoded as part of a sample.
     fn labels() -> Vec<String> {
         let (family, mut registry) = (Family::<L, Gauge>::default(), Registry::default());
         drop(family.get_or_create(&L::default()));
         registry.register("sample", "", family);
         let mut text = String::new();
-        // Writing to a text does not fail.
+        // Writing to a String does not fail.
         let _ = encode(&mut text, &registry);
         let written = text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         let labels = written.map_or("", |(labels, _)| labels).split(',');
@@ -80,11 +80,11 @@ where
     }
 }
 
-/// Facts about a registered metric.
+/// Description of a registered metric.
 #[derive(Debug)]
 pub struct Entry {
     name: String,
-    /// Its help text.
+    /// Help text.
     pub help: String,
     kind: MetricType,
     labels: Labels,
@@ -98,20 +98,20 @@ enum Labels {
 }
 
 impl Entry {
-    /// Its name, as it is queried.
+    /// Returns the name by which the metric is queried.
     #[must_use]
     pub fn name(&self) -> String {
         let ending = if matches!(self.kind, MetricType::Counter) { "_total" } else { "" };
         format!("{}{ending}", self.name)
     }
 
-    /// `counter`, `gauge` or `histogram`.
+    /// Returns `counter`, `gauge` or `histogram`.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.kind.as_str()
     }
 
-    /// Names of its labels.
+    /// Returns the names of its labels.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
         match self.labels {
@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-/// A registry of metrics, with what is known of each.
+/// A registry of metrics, with a description of each.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     registry: Registry,
@@ -129,7 +129,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Registers a metric, or a family of them. The name of a counter lacks `_total`.
+    /// Registers a metric, or a family of them. Pass the name of a counter without `_total`.
     pub fn register<M: LabelledMetric>(
         &mut self,
         name: impl Into<String>,
@@ -139,7 +139,7 @@ impl Catalogue {
         self.add(name.into(), help.into(), Labels::OfType(M::labels), metric);
     }
 
-    /// Registers a metric whose labels are data.
+    /// Registers a metric whose labels are not known from its type.
     pub fn register_with_labels<M>(
         &mut self,
         name: &'static str,
@@ -158,7 +158,7 @@ impl Catalogue {
         self.entries.push(Entry { name, help, kind: M::TYPE, labels });
     }
 
-    /// Everything that is registered, in the order of output.
+    /// Returns all registered metrics, in the order of output.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -222,7 +222,7 @@ mod tests {
         assert!(text.contains("sent_total 0") && !text.contains("by_two"), "{text}");
     }
 
-    /// Upstream's texts end with a full stop, ours do not.
+    /// Upstream's help texts end with a full stop, and ours do not; the output must have exactly one.
     #[test]
     fn each_help_text_ends_with_one_full_stop() {
         let mut catalogue = Catalogue::default();

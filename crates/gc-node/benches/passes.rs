@@ -1,5 +1,6 @@
-//! Passes of the agent beside a plain loop that removes the same one after the other and checks nothing, on a scripted runtime: dead
-//! containers, and log folders of pods that are gone. (On a real containerd, `cargo bench -p kubegc --bench node` measures.)
+//! Passes of the agent, compared with a plain loop that removes the same items one after the other and checks nothing, on a
+//! scripted runtime: dead containers, and log directories of pods that are gone. (`cargo bench -p kubegc --bench node` measures a
+//! real containerd.)
 //!
 //! `cargo bench -p gc-node --bench passes`. Each round measures both, in alternating order; the median of their ratios must be at least 1.0,
 //! otherwise the exit code is 1. `PASSES_ROUNDS` (default 7) sets the number of rounds.
@@ -34,7 +35,7 @@ use gc_types::GoDuration;
 use http_body_util::Full;
 
 const EXITED: i32 = 2;
-/// Files in each log folder.
+/// Number of files in each log directory.
 const FILES: usize = 3;
 
 fn main() {
@@ -58,7 +59,7 @@ fn main() {
     }
 }
 
-/// Measures both in turn, and prints them. Returns whether the agent was not slower.
+/// Measures both in turn, and prints the results. Returns true if the agent was not slower.
 fn compare(title: &str, rounds: usize, measure: impl Fn(bool) -> Duration) -> bool {
     let mut taken: Vec<[f64; 2]> = (0..rounds)
         .map(|round| {
@@ -87,7 +88,7 @@ async fn connect(fake: &Fake) -> CriClient {
     CriClient::connect(endpoint, gc_cri::Options::default()).await.unwrap().0
 }
 
-/// The defaults of `kubegc node`, with directories of this runtime.
+/// Returns the defaults of `kubegc node`, with directories of this runtime.
 fn config(fake: &Fake) -> NodeConfig {
     NodeConfig {
         thresholds: Thresholds { high_percent: 85, low_percent: 80 },
@@ -107,7 +108,7 @@ fn config(fake: &Fake) -> NodeConfig {
     }
 }
 
-/// One pass over containers and logs.
+/// Makes one pass over containers and logs.
 async fn pass(fake: &Fake, pods: PodSource, clock: TestClock) -> Duration {
     let agent = Agent::new(connect(fake).await, config(fake), Pods::new(pods), None, Metrics::default());
     let endpoint = Endpoint::parse(&fake.endpoint()).unwrap();
@@ -129,7 +130,7 @@ async fn containers(number: u32, delay: Duration, by_agent: bool) -> Duration {
         state.sandboxes = vec![sandbox("pod", 0)];
         state.containers = (0..=number).map(|attempt| container("pod", "main", attempt, EXITED, 1)).collect();
         state.rule(move |_, method, _| {
-            // One after the other, as containerd does: nothing else is answered meanwhile.
+            // Removals run one after the other, as in containerd, which answers nothing else meanwhile.
             if method == "RemoveContainer" {
                 std::thread::sleep(delay);
             }
@@ -153,7 +154,7 @@ async fn containers(number: u32, delay: Duration, by_agent: bool) -> Duration {
     took
 }
 
-/// Removes the log folders of pods that are gone.
+/// Removes the log directories of pods that are gone.
 async fn log_folders(number: usize, by_agent: bool) -> Duration {
     let fake = Fake::start();
     let logs = fake.folder().join("logs");
@@ -193,7 +194,7 @@ fn count(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
 
-/// A cluster that has this node, and no pods.
+/// Returns a cluster that has this node, and no pods.
 fn no_pods() -> PodSource {
     let client = ApiClient::in_process(|request: http::Request<Full<Bytes>>| async move {
         let list =

@@ -45,10 +45,10 @@ use report::ReportedState;
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
 pub use sole::{Locks, Pass, SoleAgent};
 
-/// Images that are kept, named when too little could be freed.
+/// Maximum number of kept images that are named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;
 
-/// The collectors to run.
+/// Collectors to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Collect {
     /// Unused images.
@@ -58,7 +58,7 @@ pub enum Collect {
 }
 
 impl Collect {
-    /// Its name in flags, labels and messages.
+    /// Returns the collector's name in flags, labels and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ pub struct Agent {
     client: CriClient,
     config: NodeConfig,
     pods: Pods,
-    /// The state that was last saved.
+    /// State that was last saved.
     saved_pods: UnknownPods,
     events: NodeEvents,
     memory: ImageMemory,
@@ -85,19 +85,20 @@ pub struct Agent {
     journal: NodeJournal,
     clock: TestClock,
     reporter: Option<Reporter>,
-    /// Policies of the cluster for this node, if they are followed.
+    /// Cluster policies for this node, if they are followed.
     policies: Option<Policies>,
     results: PolicyResults,
     /// Mirrors on all nodes, if they are asked about copies.
     peers: Option<Peers>,
     stops: Stops,
-    /// The images that their age could remove, as of the last pass, with their names. Bounded by what the runtime lists.
+    /// Images that could be removed for their age, as of the last pass, with their names. Bounded by the number of images that the
+    /// runtime lists.
     aging: Vec<(ImageId, Arc<str>)>,
     reported: ReportedState,
 }
 
 impl Agent {
-    /// An agent without any observations. `api`: where Events are written, and the name of their node.
+    /// Creates an agent without any observations. `api` is the server for Events, and the name of the node that they concern.
     #[must_use]
     pub fn new(
         client: CriClient,
@@ -130,20 +131,20 @@ impl Agent {
         }
     }
 
-    /// Reports to a cluster what is removed and due here.
+    /// Reports to a cluster which images were removed and are due here.
     #[must_use]
     pub fn with_reports(self, target: ReportTarget) -> Self {
         Self { reporter: Some(Reporter::new(target)), ..self }
     }
 
-    /// Follows the policies of a cluster for a node, and writes its results into their status.
+    /// Follows the policies of a cluster for a node, and writes the results into their status.
     #[must_use]
     pub fn with_policies(self, client: ApiClient, node: String, check_kubelet: CheckKubelet) -> Self {
         let own = self.config.image_settings();
         Self { policies: Some(Policies::new(client, node, own, check_kubelet)), ..self }
     }
 
-    /// Keeps images of which no other node has a copy, as mirrors at all addresses of these hosts (`HOST:PORT`) say.
+    /// Keeps images of which no other node has a copy, according to the mirrors at all addresses of these hosts (`HOST:PORT`).
     #[must_use]
     pub fn with_peers(self, hosts: Vec<String>) -> Self {
         Self { peers: Some(Peers::new(hosts)), ..self }
@@ -155,7 +156,7 @@ impl Agent {
         Self { journal: NodeJournal(Some(record)), ..self }
     }
 
-    /// Uses a clock that a test may set ahead. The runtime and its files use the machine's.
+    /// Uses a clock that a test may set ahead. The runtime and its files use the clock of the machine.
     #[must_use]
     pub fn with_clock(mut self, clock: TestClock) -> Self {
         self.memory.ages = Ages::with(clock.clone());
@@ -163,14 +164,14 @@ impl Agent {
         self
     }
 
-    /// Shows the progress of passes.
+    /// Shows the progress of the passes.
     #[must_use]
     pub fn with_progress(self, progress: Progress) -> Self {
         Self { progress, ..self }
     }
 
-    /// What would be removed by this observation; refuses while it is unknown which images are protected, and names none for
-    /// its age while it is unknown which images the pods name.
+    /// Returns the removals for this observation. Fails while it is unknown which images are protected, and removes nothing for its
+    /// age while it is unknown which images the pods name.
     fn plan_images(&self, observation: &Observation) -> Result<ImagePlan> {
         self.plan_images_with(observation, &self.config)
     }
@@ -189,8 +190,8 @@ impl Agent {
         images::plan_pass(observation, &self.memory, &config, ages)
     }
 
-    /// The plan for an observation, after other nodes were asked about copies of what it would remove. In the order of removal,
-    /// so that those are known which would go.
+    /// Returns the plan for an observation, after other nodes were asked about copies of the images to be removed. They are asked
+    /// in the order of removal, so that the answers are about the images that would be removed.
     async fn plan_beside_peers(
         &mut self,
         mut observation: Observation,
@@ -212,7 +213,7 @@ impl Agent {
         Ok((observation, plan))
     }
 
-    /// Reports whether space is needed on a disk of images; also if that is not known.
+    /// Reports whether space is needed on a disk of images; also true if that is unknown.
     async fn is_over_threshold(&self) -> bool {
         let measured = images::filesystems(&self.client).await;
         let assessed = measured.and_then(|measured| images::assess_all(&measured, &self.config));
@@ -280,8 +281,8 @@ impl Agent {
         Ok(observation)
     }
 
-    /// Saves since when pods have been unknown, so that passes of separate processes find them gone in the end. If
-    /// the disk is too full to save it, it must still be freed.
+    /// Saves the time since which pods have been unknown, so that passes of separate processes eventually find them gone. A disk
+    /// that is too full to save it must still be freed.
     fn save_pods(&mut self, state: &StateDirectory) {
         let unknown = &self.pods.view.unknown_since;
         if self.saved_pods == *unknown {
@@ -327,7 +328,7 @@ impl Agent {
         bail!("the container runtime says that it is not ready, so nothing is removed");
     }
 
-    /// One image pass; the ages are saved whatever its result.
+    /// Performs one image pass; the ages are saved whatever its result.
     async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         let done = self.collect_images(state, stop).await;
@@ -360,7 +361,7 @@ impl Agent {
         self.conclude(&before, report, met, &largest_kept(&observation, &plan), stop).await
     }
 
-    /// By age, then for space. A filesystem that cannot be measured fails the pass only after the first step.
+    /// Removes images by age, then for space. A filesystem that cannot be measured fails the pass only after the first step.
     async fn remove_images(
         &mut self,
         observation: &Observation,
@@ -381,8 +382,8 @@ impl Agent {
         self.refresh_pods().await;
         self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
-        // Observations survive even if this process does not survive the pass. If the disk is too full to save them,
-        // it must still be freed.
+        // The observations survive even if this process does not survive the pass. A disk that is too full to save them must still
+        // be freed.
         if let Err(error) = state.save_images(&self.memory.history, &self.memory.ages) {
             warn!("{error:#}");
         }
@@ -403,7 +404,7 @@ impl Agent {
         }
     }
 
-    /// The filesystems over their threshold, after removals by age.
+    /// Returns the filesystems over their threshold, after removals by age.
     async fn goals(&mut self, stop: &Stop, plan: &ImagePlan) -> Result<Vec<Goal>> {
         if stop.is_requested() {
             return Ok(Vec::new());
@@ -441,7 +442,7 @@ impl Agent {
         stop: &Stop,
     ) -> Result<()> {
         self.progress.end();
-        // Space that others free in the meantime is not the success of a run that removed nothing.
+        // Space that others free in the meantime does not make a run that removed nothing a success.
         if report.removals.iter().any(|(_, outcome)| *outcome == Outcome::Removed) {
             let after = images::filesystems(&self.client).await.unwrap_or_default();
             let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
@@ -480,7 +481,7 @@ impl Agent {
         bail!(aggregate(&failures).unwrap_or_else(|| "not enough could be freed".into()));
     }
 
-    /// Eviction-style signals: frees up to a goal, containers before images.
+    /// Handles signals like those of kubelet eviction: frees space up to a goal, from containers before images.
     async fn relieve_pressure(
         &mut self,
         collect: &[Collect],
@@ -500,7 +501,7 @@ impl Agent {
             info!(%signal, "a disk threshold is crossed");
             self.events.warn(EventReason::EvictionThresholdMet, &message).await;
             for reclaim in reclaims {
-                // A failure of one does not prevent the other.
+                // A failure of one step does not prevent the other.
                 let done = match reclaim {
                     Reclaim::Containers if collect.contains(&Collect::Containers) => {
                         self.container_pass(true, state, stop).await
@@ -518,7 +519,7 @@ impl Agent {
 
     async fn free_images(&mut self, goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
-        // Signals fire every few seconds: what a pass over images has read counts, if there was one.
+        // Signals fire every few seconds: the policies that an image pass has read are used, if there was one.
         if self.blind_to_policies().is_some() {
             self.apply_policies().await;
         }
@@ -549,7 +550,8 @@ impl Agent {
     }
 }
 
-/// The goal of a signal, as measured at the path of the images. The signal may be about the node's filesystem, which they share.
+/// Returns the goal of a signal as measured at the path of the images. The signal may concern the node's filesystem, which they
+/// share.
 fn on_images(goal: Goal, measured: &[Filesystem]) -> Goal {
     let is_measured = measured.iter().any(|filesystem| filesystem.path == goal.path);
     match measured.first().filter(|_| !is_measured) {
@@ -558,7 +560,7 @@ fn on_images(goal: Goal, measured: &[Filesystem]) -> Goal {
     }
 }
 
-/// Consecutive failures. The first may only be early (statistics that do not exist yet), so upstream reports from the
+/// Number of consecutive failures. The first may only mean that it is early (no statistics yet), so upstream reports from the
 /// second on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Failures(u32);
@@ -571,7 +573,7 @@ impl Failures {
     }
 }
 
-/// The images that nothing but their age keeps.
+/// Returns the images that only their age keeps.
 fn aging(observation: &Observation, plan: &ImagePlan) -> Vec<(ImageId, Arc<str>)> {
     let is_young = |reason: &KeepReason| matches!(reason, KeepReason::TooYoung | KeepReason::UsedDuringPass);
     let young: BTreeSet<&ImageId> =
@@ -582,7 +584,7 @@ fn aging(observation: &Observation, plan: &ImagePlan) -> Vec<(ImageId, Arc<str>)
     planned.map(|removal| (removal.id.clone(), removal.name.clone())).chain(young).collect()
 }
 
-/// Names the largest remaining images, to show where the space is used.
+/// Names the largest remaining images to show what uses the space.
 fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     let reasons: BTreeMap<_, _> = plan.kept.iter().map(|(id, reason)| (id, reason)).collect();
     let mut kept: Vec<_> =
@@ -597,7 +599,7 @@ fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     format!(" Largest remaining images: {}. Their sizes are nominal.", named.collect::<Vec<_>>().join(", "))
 }
 
-/// Several failures in one line: unique, in order (spec, 17.3).
+/// Joins several failures on one line: unique, in order (spec, 17.3).
 fn aggregate(failures: &[String]) -> Option<String> {
     let mut unique: Vec<&str> = Vec::new();
     for failure in failures {

@@ -1,4 +1,4 @@
-//! The disk of the images below CRI: what occupies it, by cause, and the removal of what is provably unused.
+//! The image disk below CRI: its usage by cause, and the removal of provably unused items.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,40 +16,40 @@ use crate::images::ImageMemory;
 use crate::storage::StoragePaths;
 use crate::stores;
 
-/// The use of the disk of the images, by cause.
+/// Usage of the image disk by cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskAccount {
-    /// The path by which the runtime names it.
+    /// Path by which the runtime names the disk.
     pub path: String,
-    /// Used bytes, as the kernel counts them.
+    /// Used bytes as counted by the kernel.
     pub used_bytes: u64,
     /// Bytes of each cause that is explained or found.
     pub causes: BTreeMap<Cause, u64>,
-    /// What `--below-cri` would remove.
+    /// Items that `--below-cri` would remove.
     pub orphans: Orphans,
 }
 
 /// A cause of used bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Something that containerd lists.
+    /// Items that containerd lists.
     Listed(Holder),
     /// Logs of pods.
     Logs,
-    /// Files of the content store that belong to nothing that containerd lists.
+    /// Files of the content store that belong to nothing listed by containerd.
     StrayContent,
-    /// Files of snapshotters that belong to nothing that they list.
+    /// Files of snapshotters that belong to nothing listed by them.
     StraySnapshots,
 }
 
 impl Cause {
-    /// Reports whether images, writable layers or logs explain it.
+    /// Reports whether images, writable layers or logs explain the bytes.
     #[must_use]
     pub fn is_explained(self) -> bool {
         matches!(self, Self::Listed(Holder::Image | Holder::Container) | Self::Logs)
     }
 
-    /// Its name for programs.
+    /// Returns the name of the cause for programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Cause {
         }
     }
 
-    /// Its description for people.
+    /// Returns the description of the cause for users.
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -85,21 +85,21 @@ impl Cause {
 }
 
 impl DiskAccount {
-    /// Used bytes without images, writable layers and logs.
+    /// Returns the used bytes other than images, writable layers and logs.
     #[must_use]
     pub fn unexplained_bytes(&self) -> u64 {
         let explained = self.causes.iter().filter(|(cause, _)| cause.is_explained());
         self.used_bytes.saturating_sub(explained.map(|(_, bytes)| bytes).sum())
     }
 
-    /// Used bytes of no cause: other files on the same disk.
+    /// Returns the used bytes without any cause: other files on the same disk.
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.causes.values().sum())
     }
 }
 
-/// Accounts for the disk of the images. Fails if the runtime is not containerd, or its files are not visible from here.
+/// Accounts for the image disk. Fails if the runtime is not containerd, or if its files are not visible from here.
 pub(crate) async fn account(
     client: &CriClient,
     memory: &mut ImageMemory,
@@ -141,14 +141,14 @@ pub(crate) async fn account(
     })
 }
 
-/// The storage of CRI-O, with the path by which it names it; `None` of another runtime.
+/// Returns the storage of CRI-O and the path by which CRI-O names it; `None` for another runtime.
 async fn cri_o_storage(client: &CriClient) -> Result<Option<(String, StoragePaths)>> {
     let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
     let path = paths.into_iter().next().unwrap_or_default();
     Ok(StoragePaths::of(Path::new(&path)).map(|storage| (path, storage)))
 }
 
-/// Accounts for the disk of a storage by its directories. Nothing is removed from it.
+/// Accounts for the disk of a storage by its directories. Removes nothing from it.
 async fn account_of_storage(path: String, storage: StoragePaths, pod_logs: &Path) -> Result<DiskAccount> {
     let Measurement { device, .. } = filesystem::measure(&path)?;
     let logs = pod_logs.to_owned();
@@ -164,8 +164,8 @@ async fn account_of_storage(path: String, storage: StoragePaths, pod_logs: &Path
     Ok(DiskAccount { path, used_bytes, causes, orphans: Orphans::default() })
 }
 
-/// Used bytes that neither images nor writable layers nor logs of pods explain, as [`DiskAccount::unexplained_bytes`]: without
-/// their causes, so that no file of the stores is read.
+/// Returns the used bytes that are neither images nor writable layers nor logs of pods, like [`DiskAccount::unexplained_bytes`];
+/// their causes are not determined, so no file of the stores is read.
 pub(crate) async fn unexplained_bytes(
     client: &CriClient,
     memory: &mut ImageMemory,
@@ -185,10 +185,10 @@ pub(crate) async fn unexplained_bytes(
     Ok(filesystem::used_bytes(&path)?.saturating_sub(explained).saturating_sub(logs))
 }
 
-/// The disk that holds images, with what containerd keeps on it.
+/// Disk that holds images, and everything that containerd keeps on it.
 struct ImageDisk {
     stores: ContainerdStores,
-    /// As the runtime names it.
+    /// Path as the runtime names it.
     path: String,
     device: u64,
     disk: Disk,
@@ -204,7 +204,7 @@ async fn image_disk(client: &CriClient, memory: &mut ImageMemory) -> Result<Imag
     Ok(ImageDisk { stores, path, device, disk })
 }
 
-/// Bytes of all content that containerd lists, uploads included.
+/// Returns the bytes of all content that containerd lists, including uploads.
 fn listed_content(stores: &ContainerdStores, disk: Disk) -> u64 {
     if !disk.has_content {
         return 0;
@@ -223,18 +223,18 @@ async fn read_stores(client: &CriClient, memory: &mut ImageMemory, all: bool) ->
         .context("what is below CRI is known of containerd and, to be read only, of CRI-O")
 }
 
-/// Something that was removed below CRI, or not.
+/// An item below CRI that was removed, or could not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OrphanRemoval {
     /// `Ingest`, `Lease`, `Snapshot` or `Checkpoint`.
     pub kind: &'static str,
-    /// Its reference, identifier or key.
+    /// Reference, identifier or key of the item.
     pub name: String,
-    /// The reason it was not removed.
+    /// Reason why the item was not removed.
     pub failure: Option<String>,
 }
 
-/// Removes what no container, image or lease can refer to, and then lets containerd collect what that has freed.
+/// Removes the items that no container, image or lease can refer to, and then has containerd collect what this has freed.
 pub(crate) async fn remove_orphans(
     client: &CriClient,
     memory: &mut ImageMemory,
@@ -268,7 +268,7 @@ pub(crate) async fn remove_orphans(
     }
     let used: BTreeSet<&str> = stores.kubernetes.snapshots.iter().map(|one| &*one.snapshotter).collect();
     for snapshotter in used {
-        // Directories that earlier removals have left.
+        // Removes directories that earlier removals have left behind.
         if let Err(error) = client.clean_snapshotter(snapshotter).await {
             info!(snapshotter, "the snapshotter does not clean up: {error}");
         }
@@ -276,7 +276,7 @@ pub(crate) async fn remove_orphans(
     Ok(done)
 }
 
-/// The archives of checkpoints in a directory, oldest first, that are too old or too many of one container.
+/// Returns the checkpoint archives in a directory that are too old, or exceed the number for a container, oldest first.
 pub(crate) fn checkpoints_to_remove(
     directory: &Path,
     maximum_age: Option<GoDuration>,
@@ -312,7 +312,8 @@ pub(crate) fn checkpoints_to_remove(
     Ok(going.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The pod, namespace and container of an archive's name, as the kubelet writes it: `checkpoint-POD_NAMESPACE-CONTAINER-TIME.tar`.
+/// Returns the pod, namespace and container in the name of an archive that the kubelet wrote:
+/// `checkpoint-POD_NAMESPACE-CONTAINER-TIME.tar`.
 fn checkpointed(name: &str) -> Option<&str> {
     let name = name.strip_prefix("checkpoint-")?.strip_suffix(".tar")?;
     // RFC 3339: 2026-11-28T18:52:55Z, or with an offset.

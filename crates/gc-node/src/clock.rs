@@ -9,19 +9,19 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What identifies a machine: its installation, and its hardware or virtual machine. A copy of a disk has the first alone.
+/// Files that identify a machine: its installation, and its hardware or virtual machine. A copied disk shares only the first.
 const MACHINE_IDS: [&str; 2] = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid"];
 const UPTIME: &str = "/proc/uptime";
 
-/// The wall clock.
+/// Returns the wall clock.
 #[must_use]
 pub(crate) fn now() -> UnixNanoseconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixNanoseconds(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// The readings of this machine's clocks, `ahead` nanoseconds later. Where neither its boot nor its uptime is known,
-/// each process counts as a boot of its own.
+/// Returns the readings of this machine's clocks, shifted by `ahead` nanoseconds. If neither its boot nor its uptime is known, each
+/// process counts as a boot of its own.
 fn machine_time(ahead: i64) -> MachineTime {
     static BOOT: LazyLock<String> =
         LazyLock::new(|| std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default());
@@ -40,7 +40,7 @@ fn machine_time(ahead: i64) -> MachineTime {
     MachineTime { machine: MACHINE.clone(), boot, since_boot: since_boot.saturating_add(ahead), wall }
 }
 
-/// The first number of `/proc/uptime`: seconds since boot, including time spent in sleep.
+/// Returns the first number of `/proc/uptime`: seconds since boot, including time in sleep.
 fn read_uptime(text: &str) -> Option<i64> {
     let (seconds, fraction) = text.split_whitespace().next()?.split_once('.')?;
     let digits = fraction.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
@@ -48,7 +48,7 @@ fn read_uptime(text: &str) -> Option<i64> {
     hundredths.checked_mul(10_000_000)
 }
 
-/// The clock by which images, the remains of pods, and unknown pods age. Clones share it.
+/// Clock for the age of images, leftovers of pods, and unknown pods. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ages {
     clock: Arc<Mutex<AgeClock>>,
@@ -61,7 +61,7 @@ impl Default for Ages {
     }
 }
 
-/// Sets the clock of an agent ahead, so that tests need not wait. Clones share it.
+/// Sets the clock of an agent ahead so that tests need not wait. Clones share it.
 #[derive(Clone, Debug)]
 pub struct TestClock(watch::Sender<i64>);
 
@@ -72,19 +72,19 @@ impl Default for TestClock {
 }
 
 impl TestClock {
-    /// Sets it further ahead. Every pass that is not in progress begins.
+    /// Sets the clock further ahead. Every pass that is not in progress begins.
     pub fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
         self.0.send_modify(|ahead| *ahead = ahead.saturating_add(by));
     }
 
-    /// By how much it is ahead.
+    /// Returns the duration by which the clock is ahead.
     #[must_use]
     pub fn ahead(&self) -> Duration {
         Duration::from_nanos(u64::try_from(*self.0.borrow()).unwrap_or_default())
     }
 
-    /// Signals that it was set.
+    /// Returns a receiver that changes when the clock is set.
     pub(crate) fn changes(&self) -> watch::Receiver<i64> {
         self.0.subscribe()
     }
@@ -95,7 +95,7 @@ impl TestClock {
 }
 
 impl Ages {
-    /// One that a test may set ahead.
+    /// Creates a clock that a test may set ahead.
     pub(crate) fn with(ahead: TestClock) -> Self {
         let clock = AgeClock::resume(None, &ahead.machine_time()).0;
         Self { clock: Arc::new(Mutex::new(clock)), ahead }
@@ -105,7 +105,7 @@ impl Ages {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues a saved clock. Returns `false` if another machine saved it: what it dated has no age here.
+    /// Continues a saved clock. Returns `false` if another machine saved it: dates from there mean nothing here.
     pub(crate) fn resume(&self, saved: &SavedAgeClock) -> bool {
         let (clock, doubt) = AgeClock::resume(Some(saved), &self.ahead.machine_time());
         *self.lock() = clock;
@@ -132,17 +132,17 @@ impl Ages {
         true
     }
 
-    /// Its current reading.
+    /// Returns the current reading.
     pub(crate) fn now(&self) -> UnixNanoseconds {
         self.lock().now(&self.ahead.machine_time())
     }
 
-    /// Converts dates that the runtime and the filesystem write by the wall clock.
+    /// Converts dates that the runtime and the filesystem record by the wall clock.
     pub(crate) fn wall_dates(&self) -> WallDates {
         self.lock().wall_dates(&self.ahead.machine_time())
     }
 
-    /// The state to save.
+    /// Returns the state to save.
     pub(crate) fn save(&self) -> SavedAgeClock {
         self.lock().save(&self.ahead.machine_time())
     }
@@ -153,20 +153,20 @@ impl Ages {
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// A pair: sending true requests a stop.
+    /// Returns a sender and a stop: sending true requests it.
     #[must_use]
     pub fn new() -> (watch::Sender<bool>, Self) {
         let (sender, receiver) = watch::channel(false);
         (sender, Self(receiver))
     }
 
-    /// Reports whether it was.
+    /// Reports whether a stop was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Ends when it is requested (or can no longer be).
+    /// Ends when a stop is requested, or can no longer be.
     pub async fn requested(&self) {
         let _ = self.0.clone().wait_for(|stop| *stop).await;
     }

@@ -10,10 +10,10 @@ use gc_collectors::images::space::Thresholds;
 use gc_collectors::pressure::Threshold;
 use gc_types::GoDuration;
 
-/// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
+/// Images that are kept whatever the configuration: sandbox images that an old runtime does not pin.
 pub const ALWAYS_PROTECTED_IMAGES: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
 
-/// The validated settings of an agent.
+/// Validated settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
     /// Disk thresholds of images.
@@ -22,11 +22,11 @@ pub struct NodeConfig {
     pub ages: AgePolicy,
     /// Limits of dead containers.
     pub containers: ContainerPolicy,
-    /// Disk pressure.
+    /// Thresholds of disk pressure.
     pub eviction: Vec<Threshold>,
-    /// Where pod logs are.
+    /// Directory of pod logs.
     pub pod_logs_dir: PathBuf,
-    /// Where container logs are linked.
+    /// Directory of links to container logs.
     pub container_log_links_dir: PathBuf,
     /// True if saved ages of images are ignored at the start.
     pub forget_ages: bool,
@@ -34,31 +34,31 @@ pub struct NodeConfig {
     pub image_loop: bool,
     /// Protected images.
     pub protection: ImagePatterns,
-    /// Rules by reference: images that go last, and images that are unwanted.
+    /// Rules by reference: images to be removed last, and unwanted images.
     pub rules: ReferenceRules,
-    /// Maximum number of images to remove at once.
+    /// Maximum number of images that are removed at once.
     pub parallel_removals: usize,
-    /// Removes what is unused below CRI.
+    /// True if unused items below CRI are removed.
     pub below_cri: bool,
-    /// Time since its last change before something counts as left behind below CRI.
+    /// Minimum time since the last change of an item before it counts as left behind below CRI.
     pub below_cri_minimum_age: GoDuration,
-    /// Archives of checkpoints.
+    /// Limits of checkpoint archives.
     pub checkpoints: CheckpointPolicy,
 }
 
-/// Limits of the archives of checkpoints that the kubelet writes.
+/// Limits of the checkpoint archives that the kubelet writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointPolicy {
-    /// Where they are.
+    /// Directory of the archives.
     pub directory: PathBuf,
     /// Maximum age; `None` for no limit.
     pub maximum_age: Option<GoDuration>,
-    /// Maximum number of one container; `None` for no limit.
+    /// Maximum number of archives of one container; `None` for no limit.
     pub most: Option<usize>,
 }
 
 impl CheckpointPolicy {
-    /// Reports whether it removes anything.
+    /// Reports whether there is any limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.maximum_age.is_some() || self.most.is_some()
@@ -67,8 +67,7 @@ impl CheckpointPolicy {
 
 #[cfg(test)]
 impl NodeConfig {
-    /// The defaults of a kubelet without a configuration file, with no minimum age of images, and two removals at
-    /// once.
+    /// Returns the defaults of a kubelet without a configuration file, with no minimum age of images and two removals at once.
     pub(crate) fn of_tests() -> Self {
         Self {
             thresholds: Thresholds { high_percent: 85, low_percent: 80 },

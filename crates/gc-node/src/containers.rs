@@ -26,25 +26,25 @@ use crate::parallel::each;
 use crate::progress::Progress;
 use crate::stops::Stops;
 
-/// Log directories that a thread of its own is started for, and the maximum number of threads.
+/// Number of log directories for each thread that is started, and the maximum number of threads.
 const DIRECTORIES_PER_THREAD: usize = 32;
 const MAX_DIRECTORY_THREADS: usize = 4;
-/// Minimum age of sandboxes of unknown pods, and of log directories: one that is being created may look dead.
+/// Minimum age of sandboxes of unknown pods, and of log directories: one that is being created may appear dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
-/// Concurrent removals: a runtime handles them one after the other, so more do not make it faster (containerd
-/// collects the layers of images that are removed together at once, which is why images have a bound of their own).
+/// Maximum number of concurrent removals: a runtime handles them one after the other, so more would not be faster. (containerd
+/// collects the layers of images that are removed together in one step, which is why images have their own bound.)
 const MAX_PARALLEL_REMOVALS: usize = 8;
-/// Grace period for a container in an unknown state whose own is unknown.
+/// Grace period for a container in an unknown state whose own period is unknown.
 const UNKNOWN_GRACE_SECONDS: i64 = 2;
 
-/// The result of one observation.
+/// Result of one observation.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    /// When it was made, and how to read its dates.
+    /// Time of the observation, and the conversion of its dates.
     pub dates: WallDates,
-    /// The containers, as the runtime dates them.
+    /// Containers, as dated by the runtime.
     pub containers: Vec<ListedContainer>,
-    /// The sandboxes, listed after the containers, dated by the clock of ages.
+    /// Sandboxes, listed after the containers and dated by the age clock.
     pub sandboxes: Vec<Sandbox>,
 }
 
@@ -54,26 +54,26 @@ pub(crate) struct GoneContainer {
     pub id: ContainerId,
     pub names: Names,
     pub reason: ContainerRemovalReason,
-    /// Why it still exists, if it does.
+    /// Reason why the container still exists, if it does.
     pub failure: Option<String>,
 }
 
-/// The result of a pass.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerReport {
-    /// Containers that were, or were to be, removed; with the failure if there was one.
+    /// Containers that were, or were to be, removed, each with its failure if there was one.
     pub containers: Vec<GoneContainer>,
-    /// Sandboxes likewise.
+    /// Sandboxes that were, or were to be, removed, likewise.
     pub sandboxes: Vec<(SandboxRemoval, Option<String>)>,
     /// Removed log directories.
     pub log_directories: Vec<PathBuf>,
     /// Removed dead links.
     pub links: Vec<PathBuf>,
-    /// Failures of listing and reading: the pass failed in part.
+    /// Failures of listing and reading, which make the pass a partial failure.
     pub errors: Vec<String>,
 }
 
-/// Lists what exists.
+/// Lists the existing containers and sandboxes.
 pub(crate) async fn observe(client: &CriClient, ages: &Ages) -> Result<Observation> {
     let before = client.sandboxes().await.context("cannot list sandboxes")?;
     let containers = client.containers(&before).await.context("cannot list containers")?;
@@ -86,7 +86,7 @@ pub(crate) async fn observe(client: &CriClient, ages: &Ages) -> Result<Observati
 }
 
 impl Observation {
-    /// When it was created, by the age clock.
+    /// Returns the time of the observation by the age clock.
     pub(crate) fn at(&self) -> UnixNanoseconds {
         self.dates.now()
     }
@@ -95,12 +95,12 @@ impl Observation {
         self.containers.iter().map(|listed| self.dated(&listed.container)).collect()
     }
 
-    /// As the age clock dates it.
+    /// Returns a container with its dates by the age clock.
     fn dated(&self, container: &Container) -> Container {
         Container { created_at: self.dates.read(container.created_at), ..container.clone() }
     }
 
-    /// The pods that something listed belongs to.
+    /// Returns the pods to which any listed item belongs.
     #[must_use]
     pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
         let of_sandboxes = self.sandboxes.iter().filter_map(|sandbox| sandbox.pod.clone());
@@ -113,7 +113,7 @@ impl Observation {
         plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at())
     }
 
-    /// The sandboxes that would be removed, if the planned containers were gone.
+    /// Returns the sandboxes that would be removed if the planned containers were gone.
     #[must_use]
     pub(crate) fn plan_sandboxes(
         &self,
@@ -128,9 +128,9 @@ impl Observation {
     }
 }
 
-/// The pods of log directories: pods that the runtime has forgotten may still have logs.
+/// Returns the pods of log directories: a pod that the runtime has forgotten may still have logs.
 pub(crate) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
-    // If a root cannot be read, the step that would remove from it fails and reports it.
+    // If a root cannot be read, the step that would remove from it fails and reports this.
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|entry| pod_of_log_directory(entry.ok()?.file_name().to_str()?)).collect()
 }
@@ -147,7 +147,7 @@ pub(crate) struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Containers, then sandboxes, then logs; each step runs even if the previous one failed in part.
+    /// Removes containers, then sandboxes, then logs; each step runs even if the previous one failed in part.
     pub(crate) async fn run(&self, observation: &Observation, pressure: bool) -> ContainerReport {
         let mut report = ContainerReport::default();
         self.remove_containers(observation, pressure, &mut report).await;
@@ -203,7 +203,7 @@ impl Collector<'_> {
         report.containers = self.each_while_wanted("containers", removals, work).await;
     }
 
-    /// Several at the same time, until a stop is requested.
+    /// Processes several items at the same time until a stop is requested.
     async fn each_while_wanted<T, O, F: Future<Output = O>>(
         &self,
         what: &str,
@@ -220,7 +220,7 @@ impl Collector<'_> {
         each(items, at_once, work, show).await
     }
 
-    /// The container first and its logs after it, so that a failed removal leaves no container without logs.
+    /// Removes the container first and then its logs, so a failed removal leaves no container without logs.
     async fn remove_container(&self, id: &ContainerId, names: &Names, stop_first: bool) -> Result<()> {
         let details = self.client.container_details(id).await?;
         if stop_first {
@@ -232,7 +232,7 @@ impl Collector<'_> {
         self.client.remove_container(id).await?;
         let log_path = details.map(|details| details.log_path).unwrap_or_default();
         if let Err(error) = self.remove_logs_of(id, &log_path, names) {
-            // The container is gone; its directory is removed with its pod, and its link as a dead one.
+            // The container is gone; its directory will be removed with its pod, and its link as a dead one.
             warn!(container = %id, "its logs were not removed: {error:#}");
         }
         Ok(())
@@ -247,7 +247,7 @@ impl Collector<'_> {
         remove_link(&self.config.container_log_links_dir.join(name))
     }
 
-    /// Lists again, so that a sandbox that was emptied in this pass can be removed in the same pass.
+    /// Lists again, so a sandbox that became empty in this pass can be removed in the same pass.
     async fn remove_sandboxes(&self, pressure: bool, report: &mut ContainerReport) {
         let observation = match observe(self.client, self.ages).await {
             Ok(observation) => observation,
@@ -270,7 +270,7 @@ impl Collector<'_> {
             Ok(observation) => match self.directories_to_remove(&observation) {
                 Ok(going) => {
                     let gone = tokio::task::spawn_blocking(move || remove_directories(&going)).await;
-                    // It does not panic, and nothing cancels it.
+                    // The task neither panics nor is cancelled.
                     report.log_directories = gone.unwrap_or_default();
                 }
                 Err(error) => return report.errors.push(format!("{error:#}")),
@@ -292,7 +292,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Log directories of deleted pods, in the order of their names.
+    /// Returns the log directories of deleted pods in the order of their names.
     pub(crate) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
         let root = &self.config.pod_logs_dir;
         let listed = match fs::read_dir(root) {
@@ -313,8 +313,8 @@ impl Collector<'_> {
         Ok(going.into_iter().map(|name| root.join(name)).collect())
     }
 
-    /// Dead links whose containers are certainly gone. None, if the link of a container that runs looks dead as well: then the
-    /// agent cannot see where links lead, and every one of them looks dead.
+    /// Returns the dead links whose containers are certainly gone. Returns none if the link of a running container appears dead as
+    /// well: then the agent cannot see the targets of links, and all of them appear dead.
     pub(crate) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
         let mut going = Vec::new();
         for path in dead_links(&self.config.container_log_links_dir)? {
@@ -345,7 +345,7 @@ impl Collector<'_> {
     }
 }
 
-/// Removes the files of one container log: the log and its rotations, and no target of a link.
+/// Removes the files of one container log: the log and its rotations, but no target of a link.
 fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
     let Some(folder) = Path::new(log_path).parent().filter(|folder| is_really_below(folder, root)) else {
         return Ok(());
@@ -363,7 +363,7 @@ fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reports whether a path is below the root without a link in between.
+/// Reports whether a path is below the root with no link in between.
 fn is_really_below(folder: &Path, root: &Path) -> bool {
     let Ok(below) = folder.strip_prefix(root) else { return false };
     match (fs::canonicalize(folder), fs::canonicalize(root)) {
@@ -388,7 +388,7 @@ fn ignore_absence(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// Links `*.log` whose target certainly does not exist.
+/// Returns the links `*.log` whose target certainly does not exist.
 fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -405,16 +405,16 @@ fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(dead)
 }
 
-/// The removed ones. One that cannot be removed does not prevent the others.
+/// Removes directories and returns those that were removed. One that cannot be removed does not affect the others.
 fn remove_directories(going: &[PathBuf]) -> Vec<PathBuf> {
     let next = AtomicUsize::new(0);
-    // Several at the same time: each call waits for the disk.
+    // Several threads work at the same time, since each call waits for the disk.
     let work = || {
         let mut gone = Vec::new();
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(path) = going.get(place) else { return gone };
-            // Removes links in it, not what they point to.
+            // This removes links in the directory, not their targets.
             match fs::remove_dir_all(path) {
                 Ok(()) => {
                     info!(directory = %path.display(), "removed: its pod is gone");
@@ -450,7 +450,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// T106: the files of one container, and no others.
+    /// T106: only the files of one container are removed.
     #[test]
     fn only_the_files_of_the_log_go() {
         let root = tempfile::tempdir().unwrap();
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(left, ["1.log", "10.log"]);
     }
 
-    /// T96: one that cannot be removed does not prevent the others.
+    /// T96: a directory that cannot be removed does not affect the others.
     #[test]
     fn a_failure_concerns_one_directory_only() {
         let root = tempfile::tempdir().unwrap();
@@ -484,7 +484,7 @@ mod tests {
         let gone = remove_directories(&["a", "b", "c"].map(at));
         assert_eq!(gone, ["a", "c"].map(at));
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
-        // As many as several threads share, in the order of their names.
+        // These are as many as several threads share, in the order of their names.
         let many: Vec<PathBuf> = (0..200).map(|number| at(&format!("{number:03}"))).collect();
         for path in many.iter().filter(|path| !path.ends_with("077")) {
             fs::create_dir(path).unwrap();

@@ -12,14 +12,14 @@ use tracing::{debug, warn};
 use crate::clock::now;
 use crate::requests::{JSON, MERGE_PATCH, send};
 
-/// The namespace of Events on a Node, which has none itself.
+/// Namespace of Events on a Node, which itself has none.
 const NAMESPACE: &str = "default";
 /// Minimum time between two Events with the same reason; occurrences in between raise the count.
 const QUIET: Duration = Duration::from_mins(5);
-/// Longest message; lists of thousands do not belong into Events.
+/// Length limit of a message; lists of thousands do not belong in Events.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The reason of an Event.
+/// Reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventReason {
     /// A container pass failed.
@@ -34,23 +34,23 @@ pub(crate) enum EventReason {
     EvictionThresholdMet,
 }
 
-/// Writes Events; one object for each reason, whose count increases when it is reported again.
+/// Writes Events; there is one object for each reason, whose count increases when it is reported again.
 pub(crate) struct NodeEvents {
     target: Option<(ApiClient, String)>,
-    /// Name and count of the event of each reason (there are five).
+    /// Name and count of the Event of each reason (there are five).
     written: BTreeMap<EventReason, (String, u32)>,
-    /// When each was reported last, and how often it has occurred since.
+    /// Time of the last report of each reason, and the number of occurrences since.
     reported: BTreeMap<EventReason, (Instant, u32)>,
 }
 
 impl NodeEvents {
-    /// Without a server, Events are only logged.
+    /// Creates the writer. Without a server, Events are only logged.
     #[must_use]
     pub(crate) fn new(target: Option<(ApiClient, String)>) -> Self {
         Self { target, written: BTreeMap::new(), reported: BTreeMap::new() }
     }
 
-    /// Logs a warning and writes an Event, if the server accepts it; at most every [`QUIET`].
+    /// Logs a warning and writes an Event if the server accepts it, at most once every [`QUIET`].
     pub(crate) async fn warn(&mut self, what: EventReason, message: &str) {
         let Some(times) = self.due(what, Instant::now()) else {
             debug!(reason = ?what, "{message}");
@@ -63,13 +63,13 @@ impl NodeEvents {
         }
     }
 
-    /// Reports whether it was reported at all.
+    /// Reports whether this reason was reported at all.
     #[cfg(test)]
     pub(crate) fn has_reported(&self, what: EventReason) -> bool {
         self.reported.contains_key(&what)
     }
 
-    /// Returns the occurrences since the last report, if it is time to report.
+    /// Returns the number of occurrences since the last report if the next one is due.
     fn due(&mut self, what: EventReason, now: Instant) -> Option<u32> {
         match self.reported.get_mut(&what) {
             Some((last, since)) if now.duration_since(*last) < QUIET => {
@@ -108,7 +108,7 @@ impl NodeEvents {
                 self.written.insert(what, (name, count + times));
                 return Ok(());
             }
-            // It has expired; create it again.
+            // The Event has expired and must be created again.
             self.written.remove(&what);
         }
         let name = format!("{node}.{:x}", now().0);
@@ -129,7 +129,7 @@ impl NodeEvents {
 mod tests {
     use super::*;
 
-    /// T180: reported once, then not for a while, and the count is kept.
+    /// T180: a reason is reported once and then not for a while, and the count is kept.
     #[test]
     fn the_same_reason_is_reported_rarely() {
         let mut events = NodeEvents::new(None);

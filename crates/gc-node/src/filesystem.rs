@@ -8,18 +8,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gc_collectors::images::space::Filesystem;
 
-/// One measurement, and the device it was made on.
+/// One measurement, and the device that it was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measurement {
-    /// The filesystem.
+    /// Filesystem that was measured.
     pub filesystem: Filesystem,
-    /// Its device number.
+    /// Number of the device.
     pub device: u64,
 }
 
-/// Measures the filesystem of a path. A path that does not exist yet is measured at its parent. If that does not
-/// exist either, this process does not see what the runtime sees (it runs in a container without that mount), and
-/// would measure another filesystem.
+/// Measures the filesystem of a path. A path that does not exist yet is measured at its parent. If the parent does not exist
+/// either, this process does not see the runtime's files (it runs in a container without that mount), and would measure another
+/// filesystem.
 pub(crate) fn measure(path: &str) -> Result<Measurement> {
     let existing = existing_or_parent(Path::new(path)).with_context(|| {
         format!(
@@ -41,26 +41,26 @@ pub(crate) fn measure(path: &str) -> Result<Measurement> {
     })
 }
 
-/// The device that a path lies on; `None` if it is not visible from here.
+/// Returns the device of a path; `None` if it is not visible from here.
 pub(crate) fn device(path: &Path) -> Option<u64> {
     rustix::fs::stat(path).ok().map(|stat| stat.st_dev)
 }
 
-/// Bytes that a file or directory occupies itself; `None` if it is not visible from here.
+/// Returns the bytes that a file or directory itself occupies; `None` if it is not visible from here.
 pub(crate) fn allocated_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::lstat(path).ok()?;
     u64::try_from(stat.st_blocks).ok().map(|blocks| blocks * 512)
 }
 
-/// Used bytes of a filesystem, what is reserved for root not included.
+/// Returns the used bytes of a filesystem, excluding those reserved for root.
 pub(crate) fn used_bytes(path: &str) -> Result<u64> {
     let space =
         rustix::fs::statvfs(path).with_context(|| format!("cannot measure the filesystem of {path}"))?;
     Ok(space.f_frsize.saturating_mul(space.f_blocks.saturating_sub(space.f_bfree)))
 }
 
-/// Bytes of a file or of everything below a directory, as `du` counts them: blocks, each file once although it has several names,
-/// and only on one device. What cannot be read counts as nothing.
+/// Returns the bytes of a file or of everything below a directory, as counted by `du`: in blocks, each file once even if it has
+/// several names, and only on one device. Unreadable files count as empty.
 pub(crate) fn tree_bytes(path: &Path, device: u64, seen: &mut BTreeSet<u64>) -> u64 {
     let (mut sum, mut waiting) = (0_u64, vec![path.to_owned()]);
     while let Some(path) = waiting.pop() {
@@ -77,13 +77,13 @@ pub(crate) fn tree_bytes(path: &Path, device: u64, seen: &mut BTreeSet<u64>) -> 
     sum
 }
 
-/// Bytes of everything below some directories.
+/// Returns the bytes of everything below these directories.
 pub(crate) fn disk_usage(directories: &[PathBuf]) -> u64 {
     let of = |path: &PathBuf| device(path).map_or(0, |device| tree_bytes(path, device, &mut BTreeSet::new()));
     directories.iter().map(of).sum()
 }
 
-/// How long what was freed may take to appear: half a minute on file systems that commit later, otherwise the `default`.
+/// Returns the time that freed space may take to appear: half a minute on filesystems that commit later, otherwise `default`.
 pub(crate) fn settling_time(measured: &[Filesystem], default: Duration) -> Duration {
     const LATE: Duration = Duration::from_secs(35);
     if measured.iter().any(|one| frees_late(&one.path)) { LATE } else { default }
@@ -91,7 +91,7 @@ pub(crate) fn settling_time(measured: &[Filesystem], default: Duration) -> Durat
 
 #[cfg(target_os = "linux")]
 fn frees_late(path: &str) -> bool {
-    /// The numbers of Btrfs and ZFS.
+    /// Magic numbers of Btrfs and ZFS.
     const MAGIC: [u32; 2] = [0x9123_683e, 0x2fc1_2fc1];
     let Ok(stat) = rustix::fs::statfs(path) else { return false };
     MAGIC.iter().any(|magic| u32::try_from(stat.f_type).is_ok_and(|found| found == *magic))

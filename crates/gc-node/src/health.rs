@@ -1,4 +1,4 @@
-//! Health of the agent, by the results of its passes.
+//! Health of the agent, derived from the results of its passes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +10,24 @@ use crate::Collect;
 /// A pass that takes longer than this is stuck, and a restart helps. The longest observed passes took minutes.
 const LONGEST_PASS: Duration = Duration::from_hours(1);
 
-/// The answers of `/readyz` and `/healthz`.
+/// Answers of `/readyz` and `/healthz`.
 pub struct Health {
     /// `true` if the last pass of every collector succeeded.
     pub ready: Arc<AtomicBool>,
     passes: Mutex<BTreeMap<Collect, LastPass>>,
 }
 
-/// The result of a collector's last pass.
+/// Result of a collector's last pass.
 #[derive(Clone, Copy, Debug)]
 struct LastPass {
-    /// When it ended; the start of the process before the first one.
+    /// Time at which the pass ended; before the first one, the start of the process.
     at: Instant,
     /// Result of the pass; `None` before the first one.
     succeeded: Option<bool>,
 }
 
 impl Health {
-    /// Before any pass.
+    /// Creates the health before any pass.
     #[must_use]
     pub fn new(collect: &[Collect]) -> Self {
         let none = LastPass { at: Instant::now(), succeeded: None };
@@ -35,7 +35,7 @@ impl Health {
         Self { ready: Arc::default(), passes: Mutex::new(passes) }
     }
 
-    /// Takes the result of a pass.
+    /// Records the result of a pass.
     pub(crate) fn ended(&self, collector: Collect, succeeded: bool) {
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
         passes.insert(collector, LastPass { at: Instant::now(), succeeded: Some(succeeded) });
@@ -43,7 +43,7 @@ impl Health {
         self.ready.store(all, Ordering::Relaxed);
     }
 
-    /// Why the process should be restarted, if it should.
+    /// Explains why the process should be restarted, if it should.
     #[must_use]
     pub fn unhealthy(&self) -> Option<String> {
         self.stuck_at(Instant::now())
@@ -73,7 +73,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    /// Ready while the last pass of every collector succeeded; unhealthy when passes have stopped.
+    /// The agent is ready while the last pass of every collector succeeded, and unhealthy when passes have stopped.
     #[test]
     fn health_follows_the_passes() {
         let health = Health::new(&[Collect::Images, Collect::Containers]);

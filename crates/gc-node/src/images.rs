@@ -38,96 +38,96 @@ use crate::uses::SeenUses;
 
 /// Maximum number of concurrent status calls.
 const PARALLEL_STATUSES: usize = 16;
-/// Maximum number of images removed before the filesystem is measured for the first time: until then it is unknown
-/// how accurate the reported sizes are.
+/// Maximum number of images that are removed before the first measurement of the filesystem: until then, the accuracy of the
+/// reported sizes is unknown.
 const FIRST_BATCH: usize = 1;
-/// How long a run waits in all for freed space to appear that a removal has not shown at once.
+/// Total time that a run waits for freed space which did not appear at once after a removal.
 const SETTLING: Duration = Duration::from_secs(1);
-/// The part of what a batch is expected to free that shows that nothing is still to come; shared layers may leave less.
+/// Divisor of the expected freed space: once that part has appeared, nothing is still to come; shared layers may leave less.
 const SETTLED_PART: u64 = 20;
-/// Time between two measurements meanwhile.
+/// Time between two measurements while it waits.
 const SETTLING_PERIOD: Duration = Duration::from_millis(100);
-/// Maximum number of images removed between two later measurements.
+/// Maximum number of images that are removed between two later measurements.
 const MAX_BATCH: usize = 64;
-/// Maximum time between listing the images in use and a removal that it permits. (Where listing alone takes longer,
-/// each list permits as many as may be removed at the same time.)
+/// Maximum time between listing the images in use and a removal that this list permits. (If listing alone takes longer, each list
+/// permits as many removals as may run at the same time.)
 const MAX_STALENESS: Duration = Duration::from_millis(250);
-/// How long a runtime that did not answer about one image may take to say that it is ready.
+/// Time within which a runtime that did not answer about one image must report that it is ready.
 const PROBE: Duration = Duration::from_secs(5);
-/// First delay before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
+/// First delay before a failed removal is tried again; doubles up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: GoDuration = GoDuration::from_seconds(300);
 /// Longest delay.
 const MAX_BACKOFF: GoDuration = GoDuration::from_seconds(6 * 3600);
 
-/// The result of one observation.
+/// Result of one observation.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    /// When it began.
+    /// Time at which the observation began.
     pub started: UnixNanoseconds,
-    /// The images, with their layers.
+    /// Images with their layers.
     pub images: Vec<Image>,
     /// Images in use.
     pub usage: Usage,
 }
 
-/// The state that is kept from pass to pass. Each map is bounded by what the runtime lists.
+/// State that is kept from pass to pass. Each map is bounded by the number of items that the runtime lists.
 #[derive(Debug, Default)]
 pub(crate) struct ImageMemory {
-    /// The clock for all dates in here.
+    /// Clock of all dates in this state.
     pub ages: Ages,
-    /// Ages.
+    /// Ages of the images.
     pub history: ImageHistory,
-    /// Uses reported by events since the last observation.
+    /// Uses that events have reported since the last observation.
     pub seen: SeenUses,
     /// Images that workloads will need.
     pub needs: Needs,
     /// Copies on other nodes, as of this pass.
     pub copies: KnownCopies,
-    /// Image volumes of a container never change.
+    /// Image volumes of containers, which never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
-    /// Layers of an image never change.
+    /// Layers of images, which never change.
     layers: BTreeMap<ImageId, Arc<[LayerId]>>,
-    /// Disk usage of the snapshots of images never changes.
+    /// Disk usage of image snapshots, which never changes.
     pub snapshot_usages: SnapshotUsages,
     /// Containers that count as gone: a dry run removes them first, as a pass does.
     pub leaving: BTreeSet<ContainerId>,
-    /// Images whose removal failed: until when they are skipped, and after which delay.
+    /// Images whose removal failed, with the time until which they are skipped and the delay that led to it.
     backoff: BTreeMap<ImageId, (UnixNanoseconds, GoDuration)>,
 }
 
 #[cfg(test)]
 impl ImageMemory {
-    /// As if every delay after a failure were over.
+    /// Expires every delay after a failure.
     pub(crate) fn expire_backoffs(&mut self) {
         self.backoff.values_mut().for_each(|(until, _)| *until = UnixNanoseconds(0));
     }
 }
 
-/// The outcome of one planned removal.
+/// Outcome of one planned removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Removed.
     Removed,
-    /// It had to be kept after all.
+    /// Kept after all.
     Kept(KeepReason),
-    /// The runtime failed.
+    /// Failed in the runtime.
     Failed(String),
 }
 
-/// The result of a pass.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct ImageReport {
-    /// The images that were, or were to be, removed, in order.
+    /// Images that were, or were to be, removed, in order.
     pub removals: Vec<(Removal, Outcome)>,
     /// Bytes that became available on the image filesystems, as measured.
     pub freed_bytes: u64,
-    /// A goal that was not reached: the filesystem, and the nominal size of what was removed.
+    /// Goal that was not reached: the filesystem, and the nominal size of the removed images.
     pub shortage: Option<(Filesystem, u64)>,
-    /// Why space is needed.
+    /// Reason why space is needed.
     pub need: Option<SpaceNeed>,
 }
 
-/// Observes the images and their use. Lists images before containers: an image that comes into use between the two is
+/// Observes the images and their use. Images are listed before containers, so an image that comes into use between the two lists is
 /// seen as used.
 pub(crate) async fn observe(
     client: &CriClient,
@@ -151,8 +151,7 @@ pub(crate) async fn observe(
     Ok(Observation { started, images, usage })
 }
 
-/// Includes the uses that events reported since the last observation: an image that was used only in between counts
-/// as used.
+/// Records the uses that events have reported since the last observation: an image that was used only in between counts as used.
 pub(crate) fn record_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let seen = memory.seen.take();
     if seen.is_empty() {
@@ -180,7 +179,7 @@ async fn look_at_use(
     let found: Vec<(ContainerId, Vec<Arc<str>>)> = stream::iter(unknown.collect::<Vec<_>>())
         .map(|id| async move {
             let details = client.container_details(&id).await?;
-            // A container that is gone by now uses nothing.
+            // A container that has disappeared by now uses nothing.
             Ok::<_, gc_cri::CriError>((id, details.map(|details| details.volumes).unwrap_or_default()))
         })
         .buffer_unordered(PARALLEL_STATUSES)
@@ -202,13 +201,13 @@ async fn look_at_use(
     Ok(Usage { needed, ..usage(&index, &containers, named_by_pods) })
 }
 
-/// Layers only refine the expected size of a removal, so a runtime that does not report them is not an error.
+/// Reads missing layers. They only refine the expected size of a removal, so a runtime that does not report them is not an error.
 async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &mut [Image]) {
     let unknown = images.iter().map(|image| &image.id).filter(|id| !memory.layers.contains_key(*id)).cloned();
     let found: Vec<(ImageId, Arc<[LayerId]>)> = stream::iter(unknown.collect::<Vec<_>>())
         .map(|id| async move {
             let layers = client.image_layers(&id).await;
-            // Asked for again in the next pass: an image without layers would count as unshared.
+            // The next pass asks again, since an image without layers would count as unshared.
             let layers = layers.inspect_err(|error| debug!(%id, "layers unknown: {error}"));
             Some((id.clone(), layers.ok()?.into()))
         })
@@ -224,7 +223,7 @@ async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &m
     }
 }
 
-/// What would be removed by this observation, and for these ages.
+/// Returns the removals for this observation and these ages.
 pub(crate) fn plan_pass(
     observation: &Observation,
     memory: &ImageMemory,
@@ -237,7 +236,7 @@ pub(crate) fn plan_pass(
     };
     for list in [&mut plan.by_age, &mut plan.by_space] {
         list.retain(|removal| !waiting(removal));
-        // Images that failed before are tried last, so that one whose removal is not answered does not delay the others.
+        // Images that failed before are tried last, so one whose removal gets no answer does not delay the others.
         list.sort_by_key(|removal| memory.backoff.contains_key(&removal.id));
     }
     Ok(plan)
@@ -257,14 +256,14 @@ fn snapshot<'a>(
     }
 }
 
-/// Every image filesystem, as measured now.
+/// Returns every image filesystem, as measured now.
 pub(crate) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
     let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
     let mut devices = BTreeSet::new();
     let mut measured = Vec::new();
     for path in paths {
         let measurement = filesystem::measure(&path)?;
-        // One device with different capacities is divided by quota, and counts as several.
+        // A device that reports different capacities is divided by quota, and counts as several.
         if devices.insert((measurement.device, measurement.filesystem.capacity_bytes)) {
             measured.push(measurement.filesystem);
         }
@@ -280,7 +279,7 @@ pub(crate) fn assess_all(
     measured.iter().map(|one| Ok((one.clone(), assess(one, config.thresholds)?))).collect()
 }
 
-/// Performs removals; checks again which images are in use right before them.
+/// Performs removals, and checks right before each which images are in use.
 pub(crate) struct Remover<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
@@ -292,7 +291,7 @@ pub(crate) struct Remover<'a> {
 }
 
 impl Remover<'_> {
-    /// Removes a whole list (those that are idle for too long).
+    /// Removes a whole list of images (those that have been idle for too long).
     pub(crate) async fn remove_all(
         &mut self,
         list: Vec<Removal>,
@@ -351,8 +350,8 @@ impl Remover<'_> {
         }
     }
 
-    /// Waits until a part of what a batch should have freed appears, as long as the run has patience for that. Btrfs and ZFS free
-    /// space later, as some snapshotters do; removing more meanwhile would remove too much.
+    /// Waits until a part of the space that a batch should have freed appears, as long as the run has patience left. Btrfs, ZFS and
+    /// some snapshotters free space later; removing more meanwhile would remove too much.
     async fn settle(&self, before: &[Filesystem], expected: u64, patience: &mut Duration) -> Result<()> {
         let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
         while *patience > Duration::ZERO && expected > 0 && !self.stop.is_requested() {
@@ -366,8 +365,8 @@ impl Remover<'_> {
         Ok(())
     }
 
-    /// Removes what may still be removed, several at the same time. The images are read first, and what uses them last: no call
-    /// comes between that list and the removals that it permits. When it is too old, both are read again.
+    /// Removes the images that may still be removed, several at the same time. The images are read first, and their users last: no
+    /// call comes between that list and the removals that it permits. When the list is too old, both are read again.
     async fn remove_batch(
         &mut self,
         batch: Vec<Removal>,
@@ -383,7 +382,7 @@ impl Remover<'_> {
                 let listed_at = Instant::now();
                 let fresh = self.look_again(observation).await?;
                 if self.pods.names_unknown().is_some() {
-                    // Any of them may be named by a pod.
+                    // A pod may name any of them.
                     ready.retain(|(removal, _)| removal.reason == RemovalReason::Space);
                 }
                 ended.extend(self.remove_while_fresh(&mut ready, listed_at, &fresh, report).await);
@@ -436,7 +435,7 @@ impl Remover<'_> {
     }
 
     async fn look_again(&mut self, observation: &Observation) -> Result<Observation> {
-        // A pod that was bound during the pass may name any image that is to be removed.
+        // A pod that was bound during the pass may name any image that is about to be removed.
         self.pods.refresh_in_pass().await;
         let sandboxes = self.client.sandboxes().await.context("cannot list sandboxes")?;
         let usage =
@@ -450,8 +449,7 @@ impl Remover<'_> {
         Ok(Observation { started: observation.started, images: Vec::new(), usage })
     }
 
-    /// Begins removals until the list is too old, the runtime is lost, or a stop is requested; finishes those in
-    /// progress.
+    /// Begins removals until the list is too old, the runtime is lost or a stop is requested; finishes those in progress.
     async fn remove_while_fresh(
         &self,
         ready: &mut VecDeque<(Removal, Image)>,
@@ -485,7 +483,7 @@ impl Remover<'_> {
         each(next, at_once, work, show).await
     }
 
-    /// An image is skipped for a while if its removal failed, but not if the whole runtime did.
+    /// Records an outcome: an image whose removal failed is skipped for a while, unless the whole runtime failed.
     fn record_outcome(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> RemovalOutcome {
         match outcome {
             Outcome::Removed => {
@@ -514,14 +512,14 @@ impl Remover<'_> {
     }
 }
 
-/// A removal that failed; also whether the runtime is lost.
+/// Returns a failed removal, and whether the runtime is lost.
 async fn not_removed(client: &CriClient, removal: Removal, error: &CriError) -> (Removal, Outcome, bool) {
     warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
     (removal, Outcome::Failed(error.to_string()), is_lost(client, error).await)
 }
 
-/// Reports whether a failure means that the runtime is lost. One image may get no answer, or the answer that it is
-/// unavailable, while the runtime serves others: then it says that it is ready.
+/// Reports whether a failure means that the runtime is lost. A runtime may give no answer about one image, or answer that it is
+/// unavailable, while it serves others: then it reports that it is ready.
 pub(crate) async fn is_lost(client: &CriClient, error: &CriError) -> bool {
     if !error.is_outage() || error.is_connection_lost() {
         return error.is_outage();
@@ -529,8 +527,8 @@ pub(crate) async fn is_lost(client: &CriClient, error: &CriError) -> bool {
     !matches!(tokio::time::timeout(PROBE, client.is_ready()).await, Ok(Ok(true)))
 }
 
-/// Removes one image if it still may be removed, and logs it. Nothing is awaited before the call. Also returns whether the
-/// runtime is lost.
+/// Removes one image if it may still be removed, and logs it. Nothing is awaited before the call. Also returns whether the runtime
+/// is lost.
 async fn remove_one(
     client: &CriClient,
     image: &Image,

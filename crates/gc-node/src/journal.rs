@@ -12,10 +12,10 @@ use crate::below::OrphanRemoval;
 use crate::containers::ContainerReport;
 use crate::images::{ImageReport, Outcome};
 
-/// Takes the entry of one removal. Must not block: it is called by passes.
+/// Takes the entry of one removal. Passes call it, so it must not block.
 pub type RecordRemoval = Box<dyn Fn(Value) + Send + Sync>;
 
-/// The journal, if there is one.
+/// Journal, if there is one.
 #[derive(Default)]
 pub(crate) struct NodeJournal(pub(crate) Option<RecordRemoval>);
 
@@ -26,18 +26,18 @@ impl NodeJournal {
         }
     }
 
-    /// Records what a pass did with images.
+    /// Records the results of a pass over images.
     pub(crate) fn images(&self, report: &ImageReport) {
         let need = report.need.as_ref();
         self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome, need)));
     }
 
-    /// Records what a pass removed below CRI.
+    /// Records the removals of a pass below CRI.
     pub(crate) fn orphans(&self, done: &[OrphanRemoval]) {
         self.record(done.iter().map(orphan));
     }
 
-    /// Records what a pass did with the remains of pods.
+    /// Records the results of a pass over the leftovers of pods.
     pub(crate) fn containers(&self, report: &ContainerReport) {
         self.record(entries(report));
     }

@@ -1,10 +1,9 @@
-//! The agent that collects images and containers on a node: it lists what the runtime has over CRI (`gc-cri`), lets
-//! `gc-collectors` decide, and performs the removals. Where pods come from an API server, it reads them through
-//! `gc-kube`.
+//! The agent that collects images and containers on a node: it lists the runtime's content over CRI (`gc-cri`), asks
+//! `gc-collectors` for decisions, and performs the removals. If pods come from an API server, it reads them through `gc-kube`.
 //!
-//! [`Agent`] answers queries without changing anything. [`Agent::alone`] makes it the only collector of its runtime;
-//! the [`SoleAgent`] removes, once or until it is asked to stop. The program around it passes the settings
-//! ([`NodeConfig`]), and shows the results.
+//! [`Agent`] answers queries without changing anything. [`Agent::alone`] makes it the only collector of its runtime; the resulting
+//! [`SoleAgent`] removes, once or until it is asked to stop. The surrounding program passes the settings ([`NodeConfig`]) and shows
+//! the results.
 //!
 //! Follows spec `node-gc.md`.
 

@@ -1,4 +1,4 @@
-//! Metrics of the node agent: upstream's names, and ours (spec `node-gc.md`, section 17.4).
+//! Metrics of the node agent: upstream's, and our own (spec `node-gc.md`, section 17.4).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Why an image was removed.
+/// Reason why an image was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the names are the values of a label")]
 pub(crate) enum ImageReason {
     /// Unused for too long.
     #[default]
     age,
-    /// Space was needed.
+    /// Removed because space was needed.
     space,
-    /// A policy names it. (Upstream has none.)
+    /// Named by a policy. (Upstream has none.)
     policy,
 }
 
 /// Label of the count of removed images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ImageLabel {
-    /// The reason.
+    /// Reason of the removal.
     pub reason: ImageReason,
 }
 
-/// The collector.
+/// Label of a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CollectorLabel {
     /// `images` or `containers`.
     pub collector: &'static str,
 }
 
-/// The type of what was removed.
+/// Label of the type of a removed item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabel {
     /// `container`, `sandbox`, `log_directory`, `log_link`, `ingest`, `lease`, `snapshot` or `checkpoint`.
@@ -47,19 +47,19 @@ pub(crate) struct KindLabel {
 /// All metrics.
 #[derive(Clone, Default)]
 pub struct Metrics {
-    /// Under upstream's name.
+    /// Number of removed images, under upstream's name.
     pub(crate) images_collected: Family<ImageLabel, Counter>,
-    /// Removed containers, sandboxes, log directories and links.
+    /// Number of removed containers, sandboxes, log directories and links.
     pub(crate) removed: Family<KindLabel, Counter>,
-    /// Measured bytes.
+    /// Freed bytes, as measured.
     pub(crate) freed_bytes: Counter,
-    /// Removals that failed.
+    /// Number of removals that failed.
     pub(crate) failures: Family<CollectorLabel, Counter>,
-    /// Images and containers known.
+    /// Number of known images and containers.
     pub(crate) known: Family<CollectorLabel, Gauge>,
-    /// True if every pod of the node is known (1), or only limits apply (0).
+    /// 1 if every pod of the node is known, 0 if only limits apply.
     pub(crate) pods_known: Gauge,
-    /// Uses of images from events beyond the bound; the next listing shows them.
+    /// Number of uses from events beyond the bound; the next listing shows them.
     pub(crate) dropped_uses: Counter,
     operations: Family<OperationLabel, Counter>,
     operation_errors: Family<OperationLabel, Counter>,
@@ -69,7 +69,7 @@ pub struct Metrics {
     durations: Durations,
 }
 
-/// A call to the runtime.
+/// Label of a call to the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
     operation_type: &'static str,
@@ -84,7 +84,7 @@ impl Default for OperationDurations {
     }
 }
 
-/// Upstream's name for a call, whether or not its answer is streamed.
+/// Returns upstream's name for a call, whether or not its response is streamed.
 fn operation_type(method: &str) -> &'static str {
     match method {
         "Version" => "version",
@@ -114,7 +114,7 @@ impl Default for Durations {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn register(catalogue: &mut Catalogue) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();

@@ -4,8 +4,8 @@ use std::future::Future;
 
 use futures::{StreamExt, stream};
 
-/// Processes items with bounded concurrency: a slow one does not delay the start of the next. Items are started in
-/// order, and their results are reported in order. `after` is called whenever one has ended.
+/// Processes items with bounded concurrency: a slow item does not delay the start of the next. Items are started in order, and
+/// their results are reported in order. `after` is called whenever one has ended.
 pub(crate) async fn each<T, O, F: Future<Output = O>>(
     items: impl Iterator<Item = T>,
     at_once: usize,
@@ -31,8 +31,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use tokio::sync::Notify;
 
-    /// The first ends only when the last has begun: it delays no other, the bound is never exceeded, and the order is
-    /// kept.
+    /// The first item ends only when the last has begun: it delays no other, the bound is never exceeded, and the order is kept.
     #[tokio::test]
     async fn a_slow_one_delays_no_other() {
         let (under_way, most, ended) = (Cell::new(0), Cell::new(0), Cell::new(0));

@@ -1,7 +1,9 @@
-//! Mirrors of a peer-to-peer registry on all nodes: whether another node has a copy of an image (spec `node-gc.md`, section 24).
+//! Mirrors of a peer-to-peer registry on all nodes, which know whether another node has a copy of an image (spec `node-gc.md`,
+//! section 24).
 //!
-//! Spegel's mirror answers `HEAD /v2/NAME/manifests/DIGEST` from the content of its own node alone if the request has the header
-//! `X-Spegel-Mirrored: true`, which it sets itself when it forwards one. Without the header, it would also answer for its peers.
+//! Spegel's mirror answers `HEAD /v2/NAME/manifests/DIGEST` only from the content of its own node if the request has the header
+//! `X-Spegel-Mirrored: true`, which it sets itself on requests that it forwards. Without the header, it would also answer for its
+//! peers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,26 +26,26 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tracing::debug;
 
-/// Images that are asked about in one pass; the others count as unknown.
+/// Maximum number of images that are asked about in one pass; the others count as unknown.
 const MOST_ASKED: usize = 512;
-/// Mirrors that are asked; of more, it is never known that none has a copy.
+/// Maximum number of mirrors that are asked; with more, no image is ever known to have no copy.
 const MOST_MIRRORS: usize = 1_000;
-/// Requests at the same time.
+/// Maximum number of concurrent requests.
 const PARALLEL: usize = 32;
-/// Timeout of each.
+/// Timeout of each request.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Timeout of all of them in one pass.
+/// Timeout of all requests in one pass.
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(10);
-/// Bytes of the head of an answer. (hyper takes no smaller bound.)
+/// Maximum number of bytes in the head of a response. (hyper accepts no smaller bound.)
 const LONGEST_HEAD: usize = 8 << 10;
-/// Headers of an answer.
+/// Maximum number of headers in a response.
 const MOST_HEADERS: usize = 64;
-/// Set by mirrors on what they forward: the receiver answers for its own node.
+/// Set by mirrors on forwarded requests: the receiver answers only for its own node.
 const IS_FORWARDED: HeaderName = HeaderName::from_static("x-spegel-mirrored");
-/// The digest of what an answer is about.
+/// Digest of the content that a response is about.
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// Addresses of the mirrors: `HOST:PORT`, all addresses of each host.
+/// Addresses of the mirrors as `HOST:PORT`; all addresses of each host are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peers(Vec<String>);
 
@@ -63,7 +65,7 @@ impl Peers {
         Ok(found.into_iter().collect())
     }
 
-    /// Asks about the first of these images. What is not known within the time is unknown.
+    /// Asks about the first of these images. Answers that do not arrive in time count as unknown.
     pub(crate) async fn ask(&self, images: &[Image]) -> KnownCopies {
         let unknown = |image: &Image| (image.id.clone(), Copies::Unknown);
         let addresses = match self.addresses().await {
@@ -109,7 +111,7 @@ async fn ask_all(image: &Image, addresses: &[SocketAddr]) -> Answers {
     answers
 }
 
-/// The path of a manifest on a mirror; `None` if the name is not `REGISTRY/REPOSITORY@sha256:…`.
+/// Returns the path of a manifest on a mirror; `None` if the name is not `REGISTRY/REPOSITORY@sha256:…`.
 fn manifest_path(name: &Arc<str>) -> Option<String> {
     let (repository, digest) = name.split_once('@')?;
     let (registry, repository) = repository.split_once('/')?;
@@ -122,7 +124,7 @@ fn manifest_path(name: &Arc<str>) -> Option<String> {
         .then(|| format!("/v2/{repository}/manifests/{digest}?ns={registry}"))
 }
 
-/// Asks one mirror whether its node has the content. A redirection is an answer like any other, and not followed.
+/// Asks one mirror whether its node has the content. A redirection counts as an answer like any other, and is not followed.
 async fn has(address: SocketAddr, path: &str) -> Result<bool> {
     let answer = tokio::time::timeout(PATIENCE, head(address, path)).await.context("no answer in time")??;
     match answer.status() {
@@ -138,7 +140,7 @@ async fn has(address: SocketAddr, path: &str) -> Result<bool> {
     }
 }
 
-/// Sends a HEAD request over a connection of its own. Returns the head of the answer: there is no body to be read.
+/// Sends a HEAD request over a connection of its own. Returns the head of the response; there is no body to read.
 async fn head(address: SocketAddr, path: &str) -> Result<Response<Incoming>> {
     let stream = TcpStream::connect(address).await.context("cannot connect")?;
     let (mut sender, connection) = http1::Builder::new()
@@ -155,7 +157,7 @@ async fn head(address: SocketAddr, path: &str) -> Result<Response<Incoming>> {
         .body(Empty::<Bytes>::new())
         .context("cannot make the request")?;
     let answer = pin!(sender.send_request(request));
-    // The connection is polled here, so that it ends with this future.
+    // The connection is polled here, so it ends with this future.
     match select(answer, pin!(connection)).await {
         Either::Left((answer, _)) => answer.context("no answer"),
         Either::Right((ended, answer)) => {
@@ -188,7 +190,7 @@ mod tests {
         }
     }
 
-    /// A mirror whose node has these images. It answers for its own node only if the header says so.
+    /// Starts a mirror whose node has these images. It answers for its own node only if the header requires it.
     async fn mirror(holding: &[u64], answer: &str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -229,7 +231,8 @@ mod tests {
             find(&[&own, &other]).await,
             [Copies::Elsewhere, Copies::Last, Copies::Last, Copies::Last]
         );
-        // Errors, redirections (to a mirror that has all), answers about other content, what is not HTTP, and one that is not there.
+        // Errors, redirections (to a mirror that has everything), answers about other content, a response that is not HTTP, and a
+        // mirror that does not exist.
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
         let elsewhere = format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{own}/");
         let other_content = format!("HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:{:064x}", 9);

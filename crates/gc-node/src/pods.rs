@@ -20,55 +20,55 @@ use tracing::{info, warn};
 use crate::state::UnknownPods;
 use crate::workloads::Workloads;
 
-/// Pods per page of a list.
+/// Number of pods per page of a list.
 pub(crate) const PAGE: u32 = 500;
 /// Maximum number of pods; a node has a few hundred, a protected namespace thousands.
 const MAX_PODS: usize = 100_000;
-/// A source that had pods and lists none is believed after this many consecutive such answers.
+/// Number of consecutive empty lists after which a source that had pods before is believed.
 const EMPTY_CONFIRMATIONS: u32 = 3;
 /// Timeout of a query within a pass, whose removals wait for it.
 const REFRESH_IN_PASS: Duration = Duration::from_secs(2);
-/// Minimum time that a UID must be unknown before its pod counts as gone.
+/// Minimum time for which a UID must be unknown before its pod counts as gone.
 const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
-/// Static pods: the hash of the manifest, which the runtime uses as UID.
+/// Annotation of static pods with the hash of the manifest, which the runtime uses as UID.
 const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
-/// Where knowledge of pods comes from.
+/// Source of knowledge about pods.
 pub enum PodSource {
     /// An API server.
     Api {
-        /// Client.
+        /// Client of the server.
         client: ApiClient,
         /// Name of this node.
         node: String,
         /// Namespaces whose images are kept, wherever their pods run.
         protected_namespaces: Vec<String>,
     },
-    /// Static manifests: protect the images that they name; whether other pods exist is unknown.
+    /// Static manifests: the images that they name are protected; whether other pods exist is unknown.
     Manifests(PathBuf),
-    /// Nothing.
+    /// No source.
     None,
 }
 
-/// The state of pods, kept from pass to pass.
+/// State of pods, kept from pass to pass.
 pub struct Pods {
     source: PodSource,
-    /// The view for the collectors.
+    /// View for the collectors.
     pub(crate) view: PodView,
     /// Images that pods name, with or without a container yet.
     pub(crate) named_images: Vec<Arc<str>>,
     empty_answers: u32,
     /// True if the source has answered at all.
     answered: bool,
-    /// Why the folder of static manifests could not be read.
+    /// Reason why the directory of static manifests could not be read.
     unreadable: Option<String>,
-    /// The state by the last answer alone.
+    /// State according to the last answer alone.
     by_answer: OracleState,
-    /// At the last check, no pod that runs here was in the source's list.
+    /// True if, at the last check, no pod that runs here was in the source's list.
     of_another_node: bool,
-    /// The state that was last logged.
+    /// State that was last logged.
     logged: OracleState,
-    /// Workloads of the cluster whose images are kept, if that is wanted.
+    /// Workloads of the cluster whose images are kept, if this is enabled.
     workloads: Option<Workloads>,
 }
 
@@ -86,7 +86,7 @@ struct ListMetadata {
     r#continue: String,
 }
 
-/// The parsed parts of a pod: no environment, no arguments, no secrets.
+/// Parsed parts of a pod: no environment, no arguments, no secrets.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Pod {
@@ -160,7 +160,7 @@ impl Pod {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// The UIDs under which a runtime may know it: its own, and for a static pod the hash of its manifest.
+    /// Returns the UIDs under which a runtime may know the pod: its own, and for a static pod the hash of its manifest.
     fn uids(&self) -> impl Iterator<Item = PodUid> {
         let hash = self.metadata.annotations.get(CONFIG_HASH_ANNOTATION);
         [Some(&self.metadata.uid), hash].into_iter().flatten().filter_map(|uid| PodUid::new(uid))
@@ -177,7 +177,7 @@ impl Pod {
 }
 
 impl Pods {
-    /// Nothing is known before they were listed once.
+    /// Creates the state before the first list: nothing is known.
     #[must_use]
     pub fn new(source: PodSource) -> Self {
         let state = match &source {
@@ -204,7 +204,7 @@ impl Pods {
         }
     }
 
-    /// Keeps the images of workloads of which nothing runs, those that were scaled to zero for this time. Needs an API server.
+    /// Also keeps the images of workloads without a running pod that were scaled to zero within this time. Needs an API server.
     #[must_use]
     pub fn keeping_workload_images(self, within: Duration) -> Self {
         let PodSource::Api { client, .. } = &self.source else { return self };
@@ -220,7 +220,7 @@ impl Pods {
         }
     }
 
-    /// Queries the source. If it fails, the view answers nothing, and keeps the images that were last named.
+    /// Queries the source. If this fails, the view answers nothing, and keeps the images that were last named.
     pub(crate) async fn refresh(&mut self) {
         match &self.source {
             PodSource::None => {}
@@ -241,8 +241,8 @@ impl Pods {
         }
     }
 
-    /// Queries the source again within a pass, as a pod may have been bound since. A server that is slow or fails is not waited
-    /// for again in the same pass: what it named last is kept.
+    /// Queries the source again within a pass, as a pod may have been bound since. A server that is slow or fails is not asked
+    /// again in the same pass: the images that it last named are kept.
     pub(crate) async fn refresh_in_pass(&mut self) {
         if self.unknown().is_some() {
             return;
@@ -252,8 +252,8 @@ impl Pods {
         }
     }
 
-    /// Why it is unknown which images the pods of this node or workloads name, if it is. Then no image is removed for its age alone:
-    /// it may be one that a pod needs and that cannot be pulled.
+    /// Explains why the images that the pods of this node or workloads name are unknown, if they are. In that case no image is
+    /// removed for its age alone: a pod may need it and be unable to pull it.
     pub(crate) fn names_unknown(&self) -> Option<&str> {
         self.unknown().or_else(|| self.workloads.as_ref().and_then(Workloads::unknown))
     }
@@ -265,7 +265,7 @@ impl Pods {
         }
     }
 
-    /// Why it is not known yet which images must be kept; until then nothing may be removed.
+    /// Explains why the images that must be kept are not known yet, if they are not; until then nothing may be removed.
     pub(crate) fn blind_to_protection(&self) -> Option<String> {
         let PodSource::Api { protected_namespaces, .. } = &self.source else { return None };
         let OracleState::Unsynced { why } = &self.view.state else { return None };
@@ -279,12 +279,12 @@ impl Pods {
         self.view.state == OracleState::Synced
     }
 
-    /// Takes the saved state.
+    /// Restores the saved state.
     pub(crate) fn restore(&mut self, unknown_since: UnknownPods) {
         self.view.unknown_since = unknown_since;
     }
 
-    /// Compares the source with what the runtime lists, and records which listed pods are unknown.
+    /// Compares the source with the runtime's list, and records which listed pods are unknown.
     pub(crate) fn compare(&mut self, sandboxes: &[Sandbox], listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         self.of_another_node =
             self.by_answer == OracleState::Synced && self.view.is_of_another_node(sandboxes);
@@ -317,7 +317,7 @@ impl Pods {
         self.believe();
     }
 
-    /// Logs what has changed.
+    /// Logs any change.
     fn log_change(&mut self) {
         if self.logged == self.view.state {
             return;
@@ -334,7 +334,7 @@ impl Pods {
         self.logged = self.view.state.clone();
     }
 
-    /// An answer is believed if it is consistent with what runs here.
+    /// Believes an answer if it is consistent with the pods that run here.
     fn believe(&mut self) {
         self.view.state = if self.of_another_node && self.by_answer == OracleState::Synced {
             let why = "the cluster knows none of the pods that run here; is --node-name the name that it has for this node?";
@@ -390,7 +390,7 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Hands over a list in pages; `path` has a question mark.
+/// Passes on a list page by page; `path` has a question mark.
 pub(crate) async fn each_page<T: DeserializeOwned>(
     client: &ApiClient,
     path: &str,
@@ -424,9 +424,9 @@ pub(crate) async fn each_page<T: DeserializeOwned>(
     }
 }
 
-/// The images that the manifest of a pod names.
+/// Returns the images that the manifest of a pod names.
 pub(crate) fn manifest_images(text: &str) -> Result<Vec<String>, serde_saphyr::Error> {
-    // Errors in one line: the parser's own show the text around them.
+    // Errors fit on one line: the parser's own show the surrounding text.
     let options = serde_saphyr::options! { with_snippet: false };
     let pod: Pod = serde_saphyr::from_str_with_options(text, options)?;
     Ok(pod.images().map(str::to_owned).collect())
@@ -464,7 +464,7 @@ mod tests {
         pods.view.known.keys().map(PodUid::as_str).collect()
     }
 
-    /// An answer of a broken gateway names no pods, and does not say that there are none.
+    /// The response of a broken gateway names no pods, but does not prove that there are none.
     #[tokio::test]
     async fn what_is_no_list_is_an_error() {
         for (answer, is_list) in [
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    /// T28 and T91: images without a container, and static pods by the hash of their manifest.
+    /// T28 and T91: images without a container are known, and static pods by the hash of their manifest.
     #[test]
     fn pods_are_known_by_what_the_runtime_calls_them() {
         let mut pods = Pods::new(PodSource::None);
@@ -536,8 +536,7 @@ mod tests {
         assert_eq!((&pods.view.state, known(&pods).len()), (&OracleState::Synced, 0));
     }
 
-    /// Before the server's first answer, the images of a protected namespace are unknown; after that the last answer
-    /// counts.
+    /// Before the server's first answer, the images of a protected namespace are unknown; after that, the last answer counts.
     #[test]
     fn nothing_is_removed_before_the_protected_namespaces_are_known() {
         let client = ApiClient::in_process(|_: http::Request<Full<Bytes>>| async {

@@ -1,4 +1,4 @@
-//! Policies of the cluster for this node: which of them select it, which one is in force, and its results in their status (spec
+//! Policies of the cluster for this node: those that select it, the one in force, and its results in their status (spec
 //! `node-gc.md`, section 23).
 
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ use crate::requests::{APPLY, JSON_PATCH, exchange, list, node_target, read};
 
 /// Maximum number of policies in a cluster.
 const MAX_POLICIES: usize = 100;
-/// Longest name of a field manager that servers take, without our prefix.
+/// Maximum length of a field manager's name that servers accept, without our prefix.
 const LONGEST_MANAGER: usize = 100;
-/// The field manager of what is not about one node.
+/// Field manager of fields that do not concern a single node.
 const SHARED_MANAGER: &str = "kubegc-nodes";
 
-/// Says how the configuration of this node's kubelet disagrees with settings of the agent.
+/// Describes how the configuration of this node's kubelet disagrees with settings of the agent.
 pub type CheckKubelet = Box<dyn Fn(&NodeConfig) -> Vec<String> + Send + Sync>;
 
 /// A policy of the cluster, with its status.
@@ -50,7 +50,7 @@ struct Status {
 struct PolicyObject {
     metadata: Metadata,
     spec: Value,
-    /// Read for itself: one that is not understood does not hide its policy.
+    /// Status, parsed separately: one that cannot be parsed does not hide its policy.
     status: Value,
 }
 
@@ -67,16 +67,16 @@ pub(crate) struct Policies {
     client: ApiClient,
     node: String,
     pub(crate) check_kubelet: CheckKubelet,
-    /// The node's own settings.
+    /// Settings of the node itself.
     pub(crate) own: ImageSettings,
     listed: Vec<Listed>,
     compiled: Vec<ListedPolicy>,
     labels: BTreeMap<String, String>,
-    /// Why they are not known; `None` once they were listed.
+    /// Reason why the policies are not known; `None` once they were listed.
     unknown: Option<String>,
-    /// The failure that was last logged.
+    /// Failure that was last logged.
     logged: Option<String>,
-    /// The policy in force that was last logged.
+    /// Policy in force that was last logged.
     in_force: Option<String>,
     has_warned: bool,
 }
@@ -103,12 +103,12 @@ impl Policies {
         }
     }
 
-    /// Why it is unknown which policies there are, if it never was known since the start.
+    /// Returns the reason why the policies are unknown if they never were known since the start.
     pub(crate) fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()
     }
 
-    /// Lists the policies, and reads the labels of this node. If it fails, the last answer counts.
+    /// Lists the policies, and reads the labels of this node. If this fails, the last answer counts.
     pub(crate) async fn refresh(&mut self) {
         match self.ask().await {
             Ok((labels, objects)) => {
@@ -144,12 +144,12 @@ impl Policies {
         Ok((labels, objects))
     }
 
-    /// The roles of the policies on this node.
+    /// Returns the roles of the policies on this node.
     pub(crate) fn roles(&self) -> Vec<(&str, Role<'_>)> {
         roles(&self.compiled, &self.labels)
     }
 
-    /// The settings of this node: its own, or those of the policy in force.
+    /// Returns the settings of this node: its own, or those of the policy in force.
     pub(crate) fn settings(&mut self, now: Timestamp) -> ImageSettings {
         let found = self.roles().into_iter().find_map(|(name, role)| match role {
             Role::Enforced(policy) => Some((name.to_owned(), policy.applied_to(&self.own, Moment::At(now)))),
@@ -157,7 +157,7 @@ impl Policies {
         });
         let (name, settings) = match found {
             Some((name, Ok(settings))) => (Some(name), settings),
-            // Its result says so.
+            // The result of the policy reports the error.
             Some((_, Err(_))) | None => (None, self.own.clone()),
         };
         if self.in_force != name {
@@ -170,7 +170,7 @@ impl Policies {
         settings
     }
 
-    /// The policies in a dry run, with the settings that each would give this node, or why it cannot.
+    /// Returns the policies in a dry run, each with the settings that it would give this node, or the reason why it cannot.
     pub(crate) fn dry_runs(&self) -> Vec<(String, Result<ImageSettings, String>)> {
         let dry = |(name, role): (&str, Role<'_>)| match role {
             Role::DryRun(policy) => Some((name.to_owned(), policy.applied_to(&self.own, Moment::InAWindow))),
@@ -179,7 +179,7 @@ impl Policies {
         self.roles().into_iter().filter_map(dry).collect()
     }
 
-    /// A result for each policy that concerns this node, without figures.
+    /// Returns a result for each policy that concerns this node, without figures.
     pub(crate) fn blank_results(&self, now: Timestamp) -> BTreeMap<String, NodeResult> {
         let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
         let blank = |(name, role): (&str, Role<'_>)| {
@@ -215,8 +215,8 @@ impl Policies {
         self.listed.get(place)
     }
 
-    /// Writes the results that say something new, removes the entry of this node where it has none any more, and one entry that
-    /// its node has not renewed for a day. A failure is repaired by the next pass.
+    /// Writes the results that have changed, removes this node's entries where it has no result any more, and removes one entry
+    /// that its node has not renewed for a day. The next pass repairs a failure.
     pub(crate) async fn report(&mut self, results: &BTreeMap<String, NodeResult>, now: Timestamp) {
         let mut failure = None;
         for (policy, listed) in self.compiled.iter().zip(&self.listed) {
@@ -279,12 +279,13 @@ impl Policies {
         self.apply(name, listed, SHARED_MANAGER, json!({"truncated": truncated})).await.map(|_| ())
     }
 
-    /// Server-side apply of the part of a status that a manager owns: only entries of this node, or only what is shared.
+    /// Applies the part of a status that a manager owns by server-side apply: either only entries of this node, or only shared
+    /// fields.
     async fn apply(&self, name: &str, listed: &Listed, manager: &str, status: Value) -> Result<StatusCode> {
         let mut path = status_path(name);
         path.push_str("?force=true&fieldManager=");
         push_segment(&mut path, manager);
-        // The UID keeps it from the status of one that was recreated.
+        // The UID keeps the entry from the status of a policy that was created again.
         let object = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND,
             "metadata": {"name": name, "uid": listed.uid}, "status": status,
@@ -295,7 +296,7 @@ impl Policies {
         Ok(code)
     }
 
-    /// Removes an entry that is still as it was listed.
+    /// Removes an entry that is still as listed.
     async fn forget(&self, name: &str, place: usize, entry: &NodeResult) -> Result<()> {
         let at = |field: &str| format!("/status/nodes/{place}{field}");
         let patch = json!([
@@ -305,13 +306,13 @@ impl Policies {
         ]);
         let (code, answer) =
             exchange(&self.client, Method::PATCH, &status_path(name), JSON_PATCH, &patch).await?;
-        // Other nodes see it as well, and one is first.
+        // Other nodes see the entry as well, and one of them is first.
         let is_done = code.is_success() || code == StatusCode::UNPROCESSABLE_ENTITY;
         ensure!(is_done, "{code} {}", answer["message"].as_str().unwrap_or_default());
         Ok(())
     }
 
-    /// The field manager of this node. Long names are shortened, and stay different.
+    /// Returns the field manager of this node. Long names are shortened but stay distinct.
     fn manager(&self) -> String {
         manager(&self.node)
     }
@@ -321,7 +322,7 @@ fn manager(node: &str) -> String {
     if node.len() <= LONGEST_MANAGER {
         return format!("kubegc-node-{node}");
     }
-    // The name of a manager outlives the process and this version: a hash that stays the same.
+    // The name of a manager outlives the process and this version, so its hash must stay the same.
     let mut hash = FnvHasher::default();
     hash.write(node.as_bytes());
     let start: String = node.chars().take(LONGEST_MANAGER - 20).collect();
@@ -364,7 +365,7 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.len() <= 128 && b.len() <= 128, "{a}");
         assert_eq!(manager("node-1"), "kubegc-node-node-1");
-        // It owns entries that earlier versions have written.
+        // This manager owns entries that earlier versions have written.
         assert_eq!(&a[a.len() - 17..], "-62e49b238aa6c14c");
     }
 }

@@ -1,4 +1,4 @@
-//! The progress of a pass, for a person who waits for it.
+//! Progress of a pass, for a user who waits for it.
 
 use std::io::IsTerminal as _;
 
@@ -9,14 +9,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shown if standard error is a terminal.
+    /// Returns the progress, which is shown if standard error is a terminal.
     #[must_use]
     pub fn on_a_terminal() -> Self {
         Self { shown: std::io::stderr().is_terminal() }
     }
 
-    /// Writes over the line. The cursor is left at its beginning, so that a line of the log (which is longer) takes its
-    /// place.
+    /// Overwrites the line. The cursor stays at its beginning, so a (longer) log line replaces it.
     pub(crate) fn show(self, what: &str, done: usize) {
         if self.shown {
             eprint!("\x1b[Kremoving {what}: {done}\r");

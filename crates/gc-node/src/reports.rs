@@ -1,5 +1,5 @@
-//! Reports to the cluster what was removed on this node, which images are due, and how its disks and passes are, for the page
-//! and `kubegc top`.
+//! Reports to the cluster for the page and `kubegc top`: the images that were removed and are due on this node, and the state of
+//! its disks and passes.
 
 use anyhow::{Context, Result};
 use gc_collectors::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, NodeState, Tally};
@@ -12,25 +12,24 @@ use tracing::{debug, warn};
 
 use crate::requests::{JSON, MERGE_PATCH, ReadTarget, node_target, read, send};
 
-/// Leases of nodes are called like the node, with this in front.
+/// Prefix of the name of a node's Lease, which the name of the node follows.
 const NAME_PREFIX: &str = "kubegc-node-";
 
-/// Where reports are written.
+/// Destination of reports.
 #[derive(Clone)]
 pub struct ReportTarget {
-    /// The cluster.
+    /// Client of the cluster.
     pub client: ApiClient,
-    /// The node that they are about.
+    /// Node that the reports concern.
     pub node: String,
-    /// The namespace of their Lease.
+    /// Namespace of the Lease.
     pub namespace: String,
 }
 
-/// Writes the report of a node onto a Lease that the Node owns, so that it is deleted with the Node.
+/// Writes the report of a node onto a Lease that the Node owns and is deleted with.
 pub(crate) struct Reporter {
     target: ReportTarget,
-    /// Last known report of the Lease, and the UID of the Node that owns it; `None` until it was read, and after a
-    /// failure.
+    /// Last known report of the Lease, and the UID of the Node that owns it; `None` before the first read and after a failure.
     known: Option<(NodeReport, String)>,
     /// Removals before the last write of the report.
     reported: Tally,
@@ -42,8 +41,8 @@ impl Reporter {
         Self { target, known: None, reported: Tally::default(), has_warned: false }
     }
 
-    /// Writes what was removed since the start, what is due now and the state of the node, if that says something new. A
-    /// cluster that does not take it is asked again with the next report.
+    /// Writes the removals since the start, the images that are due now, and the state of the node, if anything has changed. If the
+    /// cluster does not accept the report, the next one tries again.
     pub(crate) async fn report(
         &mut self,
         now: Timestamp,

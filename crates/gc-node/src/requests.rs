@@ -11,17 +11,17 @@ use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
 
-/// The type of what is created.
+/// Content type of created objects.
 pub(crate) const JSON: &str = "application/json";
-/// The type of what is changed.
+/// Content type of merge patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The type of what a field manager owns.
+/// Content type of server-side apply.
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
-/// The type of a list of operations.
+/// Content type of lists of operations.
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Sends a document; an answer that is not a success is an error.
+/// Sends a document; any response other than a success is an error.
 pub(crate) async fn send(
     client: &ApiClient,
     method: Method,
@@ -34,7 +34,7 @@ pub(crate) async fn send(
     Ok(())
 }
 
-/// Sends a document, and returns the status and the document of the answer; null if it has none.
+/// Sends a document, and returns the status and the document of the response; null if it has none.
 pub(crate) async fn exchange(
     client: &ApiClient,
     method: Method,
@@ -49,14 +49,14 @@ pub(crate) async fn exchange(
     Ok((answer.head.status, serde_json::from_slice(&answer.body).unwrap_or_default()))
 }
 
-/// An object that is read by its name.
+/// Description of an object that is read by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadTarget<'a> {
     pub(crate) version: &'a str,
     pub(crate) object: RequestedObject<'a>,
 }
 
-/// The Node of this name.
+/// Returns the Node of this name.
 pub(crate) fn node_target(name: &str) -> ReadTarget<'_> {
     let object = RequestedObject { group: "", resource: "nodes", kind: "Node", namespace: "", name };
     ReadTarget { version: "v1", object }
@@ -78,7 +78,7 @@ impl ReadTarget<'_> {
     }
 }
 
-/// Reads an object; `None` if the server proves that there is no such one. Any other 404, such as that of a gateway, is an
+/// Reads an object; `None` if the server proves that it does not exist. Any other 404, such as that of a gateway, is an
 /// error, and so is another object.
 pub(crate) async fn read(client: &ApiClient, target: &ReadTarget<'_>) -> Result<Option<Value>> {
     let path = target.path();

@@ -20,19 +20,19 @@ use tracing::warn;
 
 use crate::clock::{Ages, now};
 
-/// Format of the files. A file of another version is put aside, not guessed at.
+/// Format of the files. A file of another version is put aside; its content is not guessed.
 const VERSION: u32 = 1;
 const LOCK_NAME: &str = "lock";
-/// A larger file is not ours (a million images would take less).
+/// Size above which a file cannot be ours (a million images would take less).
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Since when each pod that the runtime lists has been unknown to the cluster.
+/// Time since which each listed pod of the runtime has been unknown to the cluster.
 pub(crate) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
 
-/// The contents of a file, as written.
+/// Content of a file, as written.
 pub(crate) trait Document: Serialize + DeserializeOwned + Default {
     const FILE_NAME: &str;
-    /// The consequence of a file that cannot be read.
+    /// Consequence of a file that cannot be read.
     const LOST: &str;
     fn version(&self) -> u32;
 }
@@ -40,7 +40,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned + Default {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Images {
     version: u32,
-    /// The clock by which they were dated.
+    /// Clock of the dates in the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clock: Option<SavedAgeClock>,
     images: BTreeMap<String, ImageRecord>,
@@ -89,7 +89,7 @@ impl Pods {
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
-    /// Held for its lock, which ends with the process in any case.
+    /// File that is held for its lock, which ends with the process in any case.
     _lock: File,
 }
 
@@ -118,26 +118,26 @@ impl StateDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// When images were first seen and last used, and since when pods have been unknown. The clock that dated both is
-    /// continued.
+    /// Loads the times at which images were first seen and last used, and since which pods have been unknown. Continues the clock
+    /// that dated both.
     pub(crate) fn load(&self, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
         let (images, pods) =
             (self.read_or_put_aside::<Images>(now())?, self.read_or_put_aside::<Pods>(now())?);
         Ok(resume(images, pods, ages))
     }
 
-    /// Saves when images were first seen and last used.
+    /// Saves the times at which images were first seen and last used.
     pub(crate) fn save_images(&self, history: &ImageHistory, ages: &Ages) -> Result<()> {
         self.save(&Images::of(history, Some(ages.save())))
     }
 
-    /// Saves since when pods have been unknown.
+    /// Saves the time since which pods have been unknown.
     pub(crate) fn save_pods(&self, unknown: &UnknownPods, ages: &Ages) -> Result<()> {
         self.save(&Pods::of(unknown, Some(ages.save())))
     }
 
-    /// The saved state. A file that cannot be read is put aside with a warning, and its contents start over (so
-    /// nothing is old, and nothing is removed for its age until it is).
+    /// Returns the saved state. A file that cannot be read is put aside with a warning, and its state starts over (so at first
+    /// nothing is old, and nothing is removed for its age).
     fn read_or_put_aside<T: Document>(&self, now: UnixNanoseconds) -> Result<T> {
         let path = self.path.join(T::FILE_NAME);
         let why = match read(&path)? {
@@ -151,7 +151,7 @@ impl StateDirectory {
         Ok(T::default())
     }
 
-    /// Saves. A crash at any moment leaves either the old file or the new one, complete.
+    /// Saves a document. A crash at any moment leaves either the old file or the new one, complete.
     fn save<T: Document>(&self, document: &T) -> Result<()> {
         let document = serde_json::to_vec(document).context("cannot encode what is to be saved")?;
         let path = self.path.join(T::FILE_NAME);
@@ -166,7 +166,7 @@ impl StateDirectory {
         };
         write()
             .inspect_err(|_| {
-                // On a full disk half a file would only take more space.
+                // On a full disk, half a file would only take up space.
                 let _ = fs::remove_file(&temporary);
             })
             .with_context(|| format!("cannot save {}", path.display()))
@@ -175,9 +175,9 @@ impl StateDirectory {
 
 /// Prevents a second agent for the same runtime, whatever its state directory: two would disagree on what to keep.
 ///
-/// A socket cannot be locked, so a file beside it is, and its directory in shared mode: both agents see these whatever links lead to
-/// them, and sockets of several runtimes may lie in one directory. Where the directory is mounted read-only, it is locked itself,
-/// alone. Either lock ends with the process.
+/// A socket cannot be locked, so a file beside it is, and also its directory in shared mode: both agents see these whatever links
+/// lead to them, and one directory may have sockets of several runtimes. If the directory is mounted read-only, only the directory
+/// itself is locked. Either lock ends with the process.
 pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<Vec<File>>> {
     // A socket that does not exist yet is not behind a link either.
     let socket = fs::canonicalize(endpoint.path()).unwrap_or_else(|_| endpoint.path().to_owned());
@@ -216,14 +216,14 @@ pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<Vec<File>>> {
     Ok(Some(locks.into_iter().map(|(file, _)| file).collect()))
 }
 
-/// Reports whether a socket is on another filesystem than its directory: it was mounted by itself, and others see it
-/// in other directories.
+/// Reports whether a socket is on another filesystem than its directory: it was mounted separately, and others see it in other
+/// directories.
 fn is_mounted_alone(socket: &Path, folder: &File) -> bool {
     let (Ok(socket), Ok(folder)) = (fs::metadata(socket), folder.metadata()) else { return false };
     socket.dev() != folder.dev()
 }
 
-/// The saved state of an agent in this directory, for queries: nothing is locked, moved or created.
+/// Returns the saved state of an agent in this directory for queries: nothing is locked, moved or created.
 pub(crate) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
     Ok(resume(peek(directory)?, peek(directory)?, ages))
 }
@@ -256,7 +256,7 @@ pub(crate) fn unknown_pods(saved: Pods) -> UnknownPods {
     pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, UnixNanoseconds(since)))).collect()
 }
 
-/// The contents of a file (`None` if it does not exist), or why it is invalid.
+/// Returns the contents of a file (`None` if it does not exist), or the reason why it is invalid.
 fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(T::default())),
@@ -270,7 +270,7 @@ fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     Ok(decode(&bytes))
 }
 
-/// The contents of a file, or why it is invalid.
+/// Decodes the contents of a file, or returns the reason why it is invalid.
 pub(crate) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
     let document: T = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if document.version() == VERSION {
@@ -308,7 +308,7 @@ mod tests {
         history
     }
 
-    /// T14 and T16.
+    /// T14 and T16: the saved state is the same after a restart.
     #[test]
     fn what_was_learnt_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
@@ -361,8 +361,7 @@ mod tests {
         }
     }
 
-    /// T16: a file is replaced, never overwritten, so that a crash leaves either the old one or the new one,
-    /// complete.
+    /// T16: a file is replaced, never overwritten, so a crash leaves either the old one or the new one, complete.
     #[test]
     fn a_save_leaves_the_old_file_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -380,7 +379,7 @@ mod tests {
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
     }
 
-    /// The wall clock was two days ahead when ages were saved in this boot; images keep their age.
+    /// If the wall clock was two days ahead when ages were saved in this boot, images keep their age.
     #[test]
     fn a_step_of_the_wall_clock_ages_nothing() {
         const DAY: i64 = 86_400_000_000_000;
@@ -404,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Part of a machine's image, or a wall clock that is years ahead at the boot: nothing is old at once.
+    /// If the state is part of a machine's image, or the wall clock is years ahead at boot, nothing becomes old at once.
     #[test]
     fn a_boot_ages_nothing_by_more_than_an_hour() {
         const HOUR: i64 = 3_600_000_000_000;
@@ -446,8 +445,8 @@ mod tests {
         assert!(lock_runtime(&endpoint).unwrap().is_some());
     }
 
-    /// Sockets of two runtimes may lie in one directory. One that is mounted read-only, so that no file can be made there, is
-    /// locked as a whole, also against an agent that can.
+    /// Sockets of two runtimes may lie in one directory. If it is mounted read-only, so no file can be created there, the directory
+    /// is locked as a whole, also against an agent that could create one.
     #[test]
     fn two_runtimes_in_one_directory_have_an_agent_each() {
         let folder = tempfile::tempdir().unwrap();
@@ -459,7 +458,7 @@ mod tests {
             let refused = lock_runtime(&at(name)).unwrap_err().to_string();
             assert!(refused.starts_with("another agent uses"), "{refused}");
         }
-        // A directory stands where the file should be made.
+        // A directory stands in the place of the file.
         fs::create_dir(folder.path().join(".three.sock.kubegc-lock")).unwrap();
         assert!(lock_runtime(&at("three.sock")).is_err(), "the directory is shared");
         drop((first, second));
@@ -481,7 +480,7 @@ mod tests {
         assert!(!is_mounted_alone(&socket, &first.as_ref().unwrap()[0]));
     }
 
-    /// T178.
+    /// T178: a second agent for the same runtime fails.
     #[test]
     fn a_second_agent_is_kept_out() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Containers that are being stopped. A grace period may be long (an hour for a database, a year by mistake), and the agent has
-//! one loop: a pass waits a moment, and a later one removes the container when it has ended.
+//! Containers that are being stopped. A grace period may be long (an hour for a database, a year by mistake), and the agent has a
+//! single loop: a pass waits a moment, and a later one removes the container once it has ended.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use gc_cri::CriClient;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// How long a pass waits for a container to stop.
+/// Time that a pass waits for a container to stop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a process that makes a single pass does.
+/// Time that a process with a single pass waits.
 const PATIENCE_ONCE: Duration = Duration::from_mins(5);
 /// Maximum number of containers that are being stopped; others wait for a later pass.
 const MAX_STOPS: usize = 64;
 
-/// The containers that are being stopped.
+/// Containers that are being stopped.
 #[derive(Debug)]
 pub(crate) struct Stops {
     under_way: Arc<Mutex<BTreeSet<ContainerId>>>,
@@ -36,7 +36,7 @@ fn lock(under_way: &Mutex<BTreeSet<ContainerId>>) -> MutexGuard<'_, BTreeSet<Con
 }
 
 impl Stops {
-    /// No later pass of this process will remove what a pass does not wait for.
+    /// Waits longer, because no later pass of this process will remove the container.
     pub(crate) fn wait_longer(&mut self) {
         self.patience = PATIENCE_ONCE;
     }
@@ -46,7 +46,7 @@ impl Stops {
         lock(&self.under_way).contains(container)
     }
 
-    /// Stops a container, and waits a moment for it. Fails if that failed, or has not ended yet.
+    /// Stops a container, and waits a moment for it. Fails if stopping failed or has not ended yet.
     pub(crate) async fn stop(
         &self,
         client: &CriClient,
@@ -65,7 +65,7 @@ impl Stops {
         tokio::spawn(async move {
             let stopped = client.stop_container(&id, grace_period_seconds).await;
             lock(&under_way).remove(&id);
-            // The pass may have ended.
+            // The receiver is gone if the pass has ended.
             if let Err(Err(error)) = report.send(stopped) {
                 warn!(container = %id, "not stopped: {error}");
             }

@@ -1,5 +1,5 @@
-//! The storage of CRI-O (containers/storage) by its directories. It is only read: whoever changes it has to hold its locks and to
-//! rewrite its records in the same order as the library does, and CRI-O keeps some of them in memory.
+//! The storage of CRI-O (containers/storage), by its directories. It is only read: any writer must hold its locks and rewrite its
+//! records in the same order as the library, and CRI-O keeps some of them in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -12,20 +12,20 @@ use gc_collectors::images::storage::Storage;
 use crate::below::Cause;
 use crate::filesystem::tree_bytes;
 
-/// Longest file of records that is read.
+/// Maximum size of a file of records.
 const LONGEST_RECORDS: u64 = 256 << 20;
-/// End of the path of the image filesystem that CRI-O reports: the driver comes before it.
+/// End of the path of CRI-O's image filesystem; the name of the driver precedes it.
 const OF_IMAGES: &str = "-images";
-/// What the names of files begin with that have records which need not survive a crash.
+/// Prefix of files whose records need not survive a crash.
 const VOLATILE: &str = "volatile-";
-/// Directory of the overlay driver with layers that are not complete yet.
+/// Directory of the overlay driver for layers that are not complete yet.
 const STAGING: &str = "staging";
-/// Directory of the overlay driver with what is being removed.
+/// Directory of the overlay driver for items that are being removed.
 const BEING_REMOVED: &str = "tempdirs";
 /// Directory of a driver with one short link for each layer.
 const LINKS: &str = "l";
 
-/// Place of a storage.
+/// Location of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoragePaths {
     root: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct StoragePaths {
 }
 
 impl StoragePaths {
-    /// Finds the storage of an image filesystem as CRI-O names it: `/var/lib/containers/storage/overlay-images`.
+    /// Finds the storage of an image filesystem as named by CRI-O: `/var/lib/containers/storage/overlay-images`.
     pub(crate) fn of(image_filesystem: &Path) -> Option<Self> {
         let driver = image_filesystem.file_name()?.to_str()?.strip_suffix(OF_IMAGES)?;
         let root = image_filesystem.parent()?;
@@ -44,8 +44,8 @@ impl StoragePaths {
         self.root.join(format!("{}{of}", self.driver))
     }
 
-    /// Records of a kind: those that survive a crash, and the others. CRI-O makes all its containers among the others, which
-    /// containers/storage keeps in files of their own since 1.44.
+    /// Returns the records of a kind: those that survive a crash, and the others. CRI-O creates all its containers among the
+    /// others, which containers/storage keeps in separate files since 1.44.
     fn records(&self, of: &str) -> Result<[String; 2]> {
         let name = of.trim_start_matches('-');
         let directory = self.directory(of);
@@ -53,7 +53,7 @@ impl StoragePaths {
         Ok([read(format!("{name}.json"))?, read(format!("{VOLATILE}{name}.json"))?])
     }
 
-    /// The directory with one directory for each layer.
+    /// Returns the directory with one directory for each layer.
     fn layers_directory(&self) -> PathBuf {
         let below = match self.driver.as_str() {
             "vfs" => "dir",
@@ -82,7 +82,7 @@ impl StoragePaths {
         let mut seen = BTreeSet::new();
         let layer = |id: &str| match storage.layers.get(id) {
             Some(holder) => Cause::Listed(*holder),
-            // Layers that arrive, and those that are being removed.
+            // Layers that are being pulled, and those that are being removed.
             None if id == STAGING => Cause::Listed(Holder::Ingest),
             None if id == BEING_REMOVED => Cause::Listed(Holder::Nothing),
             None => Cause::StraySnapshots,
@@ -95,7 +95,7 @@ impl StoragePaths {
             let is_known = storage.containers.contains(id);
             if is_known { Cause::Listed(Holder::Container) } else { Cause::StraySnapshots }
         };
-        // Files of a layer beside its directory: LAYER.tar-split.gz.
+        // Files of a layer beside its directory, such as LAYER.tar-split.gz.
         let of_layer_file = |name: &str| layer(name.split('.').next().unwrap_or(name));
         let places: [(PathBuf, &dyn Fn(&str) -> Cause); 4] = [
             (self.layers_directory(), &layer),
@@ -116,7 +116,7 @@ impl StoragePaths {
     }
 }
 
-/// Reads a file of records; one that is not there is empty.
+/// Reads a file of records; a missing file is empty.
 fn text(path: &Path) -> Result<String> {
     let file = match std::fs::File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
@@ -129,7 +129,7 @@ fn text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Reports whether a file is of the storage itself: its records, locks and links.
+/// Reports whether a file belongs to the storage itself: its records, locks and links.
 fn is_own(name: &str) -> bool {
     let ending = Path::new(name).extension().and_then(|ending| ending.to_str());
     name == LINKS || name.starts_with('.') || matches!(ending, Some("json" | "lock"))
@@ -190,7 +190,7 @@ mod tests {
         let device = crate::filesystem::device(&root).unwrap();
         let found = paths.measure(&paths.read().unwrap(), device);
         let kib = |cause: Cause| found[&cause] >> 10;
-        // Files of this size, and a few blocks for each of their directories.
+        // The files have at least this size, plus a few blocks for each of their directories.
         for (cause, least) in [
             (Cause::Listed(Holder::Image), 400 + 200 + 8 + 4),
             (Cause::Listed(Holder::Container), 100 + 70 + 4),
@@ -214,12 +214,13 @@ mod tests {
         assert!(paths.read().is_err());
     }
 
-    /// A storage that containers/storage itself has made, if its command is installed (Debian: `containers-storage`).
+    /// Accounts for a storage that containers/storage itself has created, if its command is installed (Debian:
+    /// `containers-storage`).
     #[test]
     fn a_genuine_storage_is_accounted_for() {
         for driver in ["vfs", "overlay"] {
             let Some(storage) = GenuineStorage::start(driver) else {
-                // The overlay driver needs a kernel and a filesystem that allow it; vfs needs the command alone.
+                // The overlay driver needs a kernel and a filesystem that allow it; vfs only needs the command.
                 assert!(
                     driver != "vfs" || std::env::var("CI").as_deref() != Ok("true"),
                     "no containers-storage"
@@ -249,7 +250,7 @@ mod tests {
                 );
             };
             let found = measure();
-            // Without overlays, each layer has a copy of what is below it.
+            // Without overlays, each layer has a copy of the layers below it.
             let below = |kib: u64| if driver == "vfs" { kib } else { 0 };
             near(&found, Cause::Listed(Holder::Image), 3000 + 2000 + below(3000));
             near(&found, Cause::Listed(Holder::Container), 700 + below(5000));
@@ -257,7 +258,7 @@ mod tests {
             let du = tree_bytes(&storage.graph(), device, &mut BTreeSet::new());
             let all: u64 = found.values().sum();
             assert!(all <= du && du - all <= du / 50 + (64 << 10), "{all} of {du}: {found:?}");
-            // A directory whose layer the records have lost.
+            // This is a directory whose layer is no longer in the records.
             storage.run(&["delete-layer", &lost]);
             std::fs::create_dir_all(paths.layers_directory().join(&lost)).unwrap();
             std::fs::write(paths.layers_directory().join(&lost).join("file"), vec![1; 500 << 10]).unwrap();
@@ -268,13 +269,13 @@ mod tests {
         }
     }
 
-    /// A storage in a folder of its own, changed by the command `containers-storage`.
+    /// A storage in its own directory, changed by the command `containers-storage`.
     struct GenuineStorage {
         folder: tempfile::TempDir,
         driver: &'static str,
     }
 
-    /// The overlay driver mounts its directory onto itself.
+    /// Unmounts the directory, which the overlay driver mounts onto itself.
     impl Drop for GenuineStorage {
         fn drop(&mut self) {
             let _ = self.command(&["shutdown"]).output();
@@ -282,7 +283,7 @@ mod tests {
     }
 
     impl GenuineStorage {
-        /// `None` without root, if there is no such command, or if it cannot use this driver here.
+        /// Creates the storage; `None` without root, without the command, or if it cannot use this driver here.
         fn start(driver: &'static str) -> Option<Self> {
             if !rustix::process::geteuid().is_root() {
                 return None;
@@ -302,7 +303,7 @@ mod tests {
             command
         }
 
-        /// Returns the first line, which is the identifier of what was made.
+        /// Runs the command and returns its first line, which is the identifier of the new item.
         fn run(&self, arguments: &[&str]) -> String {
             let output = self.command(arguments).output().unwrap();
             assert!(output.status.success(), "{arguments:?}: {output:?}");

@@ -1,4 +1,4 @@
-//! The sizes of layers, where the runtime is containerd and answers about its stores.
+//! Sizes of layers, if the runtime is containerd and gives access to its stores.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::clock::now;
 use crate::filesystem;
 use crate::images::ImageMemory;
 
-/// Sets what each removal of a list frees after those before it. Returns whether that is known; otherwise nothing has changed.
-/// A runtime that does not tell is not an error: then a run measures more often.
+/// Sets the space that each removal of a list frees after those before it. Returns false, without any change, if that is unknown. A
+/// runtime that does not report it is not an error: a run then measures more often.
 pub(crate) async fn find_freed_space(
     client: &CriClient,
     memory: &mut ImageMemory,
@@ -34,7 +34,7 @@ pub(crate) async fn find_freed_space(
     set_freed_space(list, &stores.kubernetes, disk, now())
 }
 
-/// The disk of the images, if there is one, and all snapshots are on it.
+/// Returns the image disk, if there is one and all snapshots are on it.
 pub(crate) fn disk(paths: &[String], stores: &ContainerdStores) -> Option<Disk> {
     let [path] = paths else { return None };
     let device = |path: &Path| filesystem::device(path);

@@ -13,14 +13,14 @@ use tracing::{debug, info};
 
 use crate::clock::Ages;
 
-/// Maximum number of references that are remembered between two observations. A node has a few hundred; further ones
-/// are counted, and the next listing shows what is in use anyway.
+/// Maximum number of references that are remembered between two observations. A node has a few hundred; further ones are counted,
+/// and the next listing shows the images in use anyway.
 const MAX_REFERENCES: usize = 16_384;
 /// First delay before the runtime is asked for events again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// Longest delay after a failure: the runtime is restarting.
+/// Longest delay after a failure, which usually means that the runtime is restarting.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// Longest delay if the stream ends at once without an error: the runtime is configured not to send events.
+/// Longest delay if the stream ends at once without an error, which means that the runtime is configured not to send events.
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 
 /// Uses reported by events that no observation has included yet. Clones share them.
@@ -28,8 +28,8 @@ const MAX_PAUSE: Duration = Duration::from_mins(5);
 pub(crate) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
 
 impl SeenUses {
-    /// A container that starts or ends uses its image at that moment, whether or not a listing ever shows it. Returns
-    /// how many references did not fit.
+    /// Records a use: a container that starts or ends uses its image at that moment, whether or not a listing ever shows it.
+    /// Returns the number of references that did not fit.
     pub(crate) fn record(&self, event: &ContainerEvent) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dropped = 0;
@@ -45,19 +45,19 @@ impl SeenUses {
         dropped
     }
 
-    /// Removes and returns them: each reference with its latest use.
+    /// Removes and returns the uses: each reference with its latest use.
     pub(crate) fn take(&self) -> BTreeMap<Arc<str>, UnixNanoseconds> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reports whether there are none.
+    /// Reports whether there are no uses.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
-/// Reads the runtime's events for as long as the process lives, with growing pauses. What was missed while there was
-/// no connection is shown by the next listing.
+/// Reads the runtime's events for as long as the process lives, with growing pauses after failures. The next listing shows the uses
+/// that were missed without a connection.
 pub(crate) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Counter) {
     tokio::spawn(async move {
         let mut pause = FIRST_RETRY;
@@ -88,7 +88,7 @@ async fn read(client: &CriClient, seen: &SeenUses, ages: &Ages, dropped: &Counte
     let mut stream = std::pin::pin!(client.events().await?);
     while let Some(event) = stream.next().await {
         let mut event = event?;
-        // The runtime uses the wall clock.
+        // The runtime dates its events by the wall clock.
         event.at = ages.now();
         dropped.inc_by(seen.record(&event));
     }

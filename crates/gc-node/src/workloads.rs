@@ -14,12 +14,12 @@ use tracing::{info, warn};
 use crate::clock::now;
 use crate::pods::{PAGE, PodSpec, each_page};
 
-/// Time between two lists: every node makes them, and templates change rarely.
+/// Time between two lists: every node makes these requests, and templates change rarely.
 const PERIOD: Duration = Duration::from_mins(10);
 /// Maximum number of references that are remembered.
 const MAX_REFERENCES: usize = 100_000;
 
-/// The kinds of workloads, with where they are listed.
+/// Kinds of workloads, each with the path of its list.
 #[derive(Clone, Copy)]
 enum Kind {
     Scaled(&'static str),
@@ -34,7 +34,7 @@ const KINDS: [Kind; 4] = [
     Kind::Periodic("/apis/batch/v1/cronjobs"),
 ];
 
-/// The parsed parts of a workload, or of a namespace.
+/// Parsed parts of a workload, or of a namespace.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Workload {
@@ -102,7 +102,7 @@ impl Workload {
         self.metadata.annotations.get(KEEP_IMAGES).map(String::as_str)
     }
 
-    /// When the number of its replicas was set last, as far as its field managers show.
+    /// Returns the last time at which the number of replicas was set, as far as field managers show it.
     fn scaled(&self) -> Option<Timestamp> {
         let managers = self.metadata.managed_fields.iter();
         let of_replicas = managers.filter(|manager| !manager.fields["f:spec"]["f:replicas"].is_null());
@@ -134,9 +134,9 @@ pub(crate) struct Workloads {
     within: Duration,
     needs: Needs,
     asked: Option<Instant>,
-    /// Why they are not known; `None` once they were listed.
+    /// Reason why the workloads are not known; `None` once they were listed.
     unknown: Option<String>,
-    /// The failure that was last logged.
+    /// Failure that was last logged.
     logged: Option<String>,
 }
 
@@ -146,12 +146,12 @@ impl Workloads {
         Self { client, within, needs: Needs::default(), asked: None, unknown, logged: None }
     }
 
-    /// Why it is unknown which images workloads will need, if it never was known.
+    /// Returns the reason why the images that workloads will need are unknown, if they never were known.
     pub(crate) fn unknown(&self) -> Option<&str> {
         self.unknown.as_deref()
     }
 
-    /// Lists the workloads again if that was some time ago. If it fails, the last answer counts.
+    /// Lists the workloads again if the last list is too old. If this fails, the last answer counts.
     pub(crate) async fn needs(&mut self) -> &Needs {
         if self.asked.is_none_or(|asked| asked.elapsed() >= PERIOD) {
             match ask(&self.client, self.within).await {

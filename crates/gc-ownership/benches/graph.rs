@@ -1,4 +1,4 @@
-//! Measures events per second, and the cost of one deletion beside ten or ten million siblings.
+//! Measures events per second, and the cost of one deletion with ten or ten million siblings.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use std::hint::black_box;

@@ -30,7 +30,7 @@ fn resident_bytes() -> f64 {
 }
 
 fn uid(number: usize) -> Uid {
-    // Spread as random UUIDs are.
+    // Spread like random UUIDs.
     let mixed = (number as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     Uid::from_uuid(mixed.to_be_bytes())
 }
@@ -124,7 +124,7 @@ fn report(size: usize) {
     }
     let per_deletion = started.elapsed().as_nanos() as f64 / samples as f64;
 
-    // Cascades: owners are removed, the deletion of their dependents is requested, and they are removed.
+    // Cascades: owners are removed, the deletion of their dependents is requested, and these are removed.
     let owners = 100;
     let mut version = total as u64;
     let started = Instant::now();

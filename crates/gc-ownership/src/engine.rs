@@ -43,9 +43,9 @@ struct Counters {
 
 /// The engine. See the crate's documentation.
 ///
-/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one retry timer;
-/// live reads and barriers are shared by all items that need them, one in flight per claim and per resource; effects
-/// in flight are limited by [`Config::effects_in_flight`].
+/// Bounds: an object is in the queue at most once, has at most one request in flight and at most one retry timer; live reads and
+/// barriers are shared by all items that need them, one in flight per claim and per resource; effects in flight are limited by
+/// [`Config::effects_in_flight`].
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
@@ -54,26 +54,26 @@ pub struct Engine {
     started: bool,
     pub(crate) graph: Graph,
     lanes: Lanes,
-    /// The next kind of work.
+    /// Kind of work that is next.
     rotation: u8,
     effects: Effects,
     verifications: Verifications,
     pub(crate) waiting: BTreeMap<NodeId, WaitingOwner>,
-    /// Owners whose `foregroundDeletion` is being removed: whether they still wait is unknown.
+    /// Owners whose `foregroundDeletion` is being removed, so that it is unknown whether they still wait.
     finishing: BTreeSet<NodeId>,
     barriers: Barriers,
     pub(crate) retries: Retries,
-    /// Objects that a second resource shows as well, and the one that did last.
+    /// Objects that a second resource shows as well, with the one that showed them last.
     views: BTreeMap<NodeId, ResourceIndex>,
-    /// Objects with dependents that our DELETE has ended, by its answer. Their watch has yet to report that.
+    /// Objects with dependents that our DELETE has removed, according to its response. Their watch has yet to report that.
     ended: BTreeSet<NodeId>,
-    /// Objects to be read once the request about them that is in flight has its outcome, whatever that says.
+    /// Objects to read once their request in flight has an outcome, whatever it is.
     rereads: BTreeSet<NodeId>,
     counters: Counters,
 }
 
 impl Engine {
-    /// An engine without any knowledge.
+    /// Creates an engine without any knowledge.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// nothing is done before everything listed at start is known completely, or the wait for it is over.
+    /// Reports whether everything listed at start is known completely, or the wait for it is over; nothing is done before.
     fn may_act(&mut self) -> bool {
         if !self.started
             && let Some(discovered_at) = self.discovered_at
@@ -152,8 +152,8 @@ impl Engine {
         self.started
     }
 
-    /// The next effect, or `None` if there is nothing to do now or the maximum is in flight. Poll until `None` after
-    /// each batch of events.
+    /// Returns the next effect, or `None` if there is nothing to do now or the maximum is in flight. Poll until `None` after each
+    /// batch of events.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if !self.may_act() {
             return None;
@@ -170,7 +170,7 @@ impl Engine {
         None
     }
 
-    /// Reconciles one item, claim or barrier, each kind in turn. False if there is none.
+    /// Reconciles one item, claim or barrier, each kind in turn. Returns false if there is none.
     fn take_turn(&mut self) -> bool {
         for _ in 0..3 {
             self.rotation = (self.rotation + 1) % 3;
@@ -186,7 +186,7 @@ impl Engine {
         false
     }
 
-    /// The next item that still exists.
+    /// Returns the next item that still exists.
     fn next_item(&mut self) -> Option<(NodeId, NodeId)> {
         while let Some((lane, node)) = self.lanes.pop() {
             if self.graph.has(node, Flag::QUEUED) {
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Queues a node, unless it is queued. Only existing objects have turns.
+    /// Queues a node, unless it is queued already. Only existing objects have turns.
     fn enqueue(&mut self, node: NodeId) {
         if !self.graph.has(node, Flag::OBSERVED) || self.graph.has(node, Flag::QUEUED) {
             return;
@@ -215,8 +215,8 @@ impl Engine {
         self.lanes.push(lane, node);
     }
 
-    /// The lanes that a node belongs to: a waiting owner comes after its dependents; any other node waits with its
-    /// siblings, in the lane of its first owner, and blocks all its owners while a request about it is in flight.
+    /// Returns the lanes that a node belongs to. A waiting owner comes after its dependents; any other node waits with its siblings
+    /// in the lane of its first owner, and blocks all its owners while it has a request in flight.
     fn lanes_of(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let alone = self.graph.has(node, Flag::WAITING) || !self.graph.has_references(node);
         let owners = self.graph.edges_of(node).filter(move |_| !alone).map(|edge| self.graph.owner(edge));
@@ -231,14 +231,14 @@ impl Engine {
         }
     }
 
-    /// When the engine needs the next `Event::Tick`, if at all.
+    /// Returns when the engine needs the next `Event::Tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.clock.next()
     }
 
-    /// Reports whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be
-    /// retried, and every remaining read has been made at least as often as it takes to stop waiting for it.
+    /// Reports whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be retried, and
+    /// every remaining read has been made at least as often as it takes to stop waiting for it.
     #[must_use]
     pub fn only_polls_left(&self) -> bool {
         self.effects.in_flight() == 0
@@ -257,7 +257,7 @@ impl Engine {
         self.started
     }
 
-    /// The current statistics.
+    /// Returns the current statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let oldest = self.waiting.values().map(|waiting| self.now().since(waiting.since)).max();
@@ -284,27 +284,27 @@ impl Engine {
         }
     }
 
-    /// The number of known objects of a resource.
+    /// Returns the number of known objects of a resource.
     #[must_use]
     pub fn objects_of(&self, resource: ResourceId) -> usize {
         let index = self.graph.resources.index(resource);
         index.and_then(|index| self.graph.resources.get(index)).map_or(0, |state| state.objects)
     }
 
-    /// The settings.
+    /// Returns the settings.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The time of the last `Event::Tick`.
+    /// Returns the time of the last `Event::Tick`.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Every broken invariant of the graph (spec 1.4) and of the tables over it, as text; empty if all hold. For
-    /// tests and simulators: it visits everything.
+    /// Returns every broken invariant of the graph (spec 1.4) and of the tables over it, as text; empty if all hold. It visits
+    /// everything, and is meant for tests and simulators.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
         let mut broken = self.graph.verify();

@@ -1,8 +1,8 @@
 //! The ownership graph: which object refers to which, keyed by UID, in as few bytes as possible.
 //!
-//! A node takes 48 bytes, a reference (edge) 28, a name its length rounded up to a slot, the index of UIDs about ten.
-//! Dependents are intrusive doubly linked lists, so that removing one costs the same whether its owner has one or ten
-//! million of them. Text that references repeat (the name of the owner) is stored once.
+//! A node takes 48 bytes, a reference (edge) 28, a name its length rounded up to a slot, the index of UIDs about ten. Dependents
+//! are intrusive doubly linked lists, so removing one costs the same whether its owner has one or ten million of them. Text that
+//! references repeat (the name of the owner) is stored once.
 
 mod intern;
 mod names;
@@ -59,14 +59,14 @@ impl Flag {
     pub(crate) const DIRTY: Self = Self(1 << 9);
     /// A request was applied; none further is made until the object is observed changed.
     pub(crate) const GRANTED: Self = Self(1 << 10);
-    /// The server disagreed with the observations: read it before anything else. With `GONE`: its watch has reported the removal, and
-    /// nothing else has.
+    /// The server disagreed with the observations: read it before anything else. With `GONE`: only its watch has reported the
+    /// removal.
     pub(crate) const UNCLEAR: Self = Self(1 << 11);
-    /// Just read; an unknown version is not a reason to read it again.
+    /// Just read; an unknown version is no reason to read it again.
     pub(crate) const FRESH: Self = Self(1 << 12);
     /// Waits for its dependents (it has a row in the engine's table of waiting owners).
     pub(crate) const WAITING: Self = Self(1 << 13);
-    /// The mark of the list in which it was last contained.
+    /// Mark of the list in which it was last contained.
     pub(crate) const PARITY: Self = Self(1 << 14);
     /// The UID is not a UUID; its text is interned.
     const TEXT_UID: Self = Self(1 << 15);
@@ -84,7 +84,7 @@ struct Node {
     flags: u16,
 }
 
-/// Each object of a cluster has one.
+/// Every object of a cluster has one.
 const _: () = assert!(size_of::<Node>() == 48, "a node takes more memory than it should");
 
 /// States of a reference.
@@ -115,14 +115,14 @@ struct Edge {
     flags: u8,
 }
 
-/// Meaning of a reference by its text.
+/// Target of a reference according to its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Nothing that is served.
+    /// A kind that is not served.
     UnknownKind,
-    /// A namespaced kind, from an object at cluster scope.
+    /// A namespaced kind, from a cluster-scoped object.
     InvalidScope,
-    /// This resource, in this namespace (none at cluster scope).
+    /// This resource, in this namespace (empty at cluster scope).
     Place(ResourceIndex, NamespaceId),
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Graph {
     index: HashTable<NodeId>,
     namespaces: Interner<Arc<str>>,
     kinds: Interner<KindText>,
-    /// The resource by number of the kind text.
+    /// Resource by number of the kind text.
     kind_targets: Vec<ResourceIndex>,
     uid_texts: Interner<Arc<str>>,
     /// Names of references that differ from their owner's.
@@ -152,7 +152,7 @@ pub(crate) struct Graph {
     observed: usize,
 }
 
-/// The namespace of cluster-scoped objects, interned permanently.
+/// Namespace of cluster-scoped objects, interned permanently.
 pub(crate) const CLUSTER: NamespaceId = 0;
 
 /// Hashes a UID. The server creates UIDs at random; the multiplication spreads those of tests and interned texts. A
@@ -248,7 +248,7 @@ impl Graph {
         id
     }
 
-    /// Forgets a node that has neither references nor dependents.
+    /// Frees a node that has neither references nor dependents.
     fn free(&mut self, id: NodeId) {
         let node = *self.nodes.get(id);
         if let Ok(entry) = self.index.find_entry(hash(node.uid), |&other| other == id) {
@@ -323,7 +323,7 @@ impl Graph {
         }
     }
 
-    /// A known object in the form of an observation.
+    /// Returns a known object in the form of an observation.
     pub(crate) fn object(&self, id: NodeId) -> ObservedObject {
         ObservedObject {
             key: self.key(id),
@@ -344,7 +344,7 @@ impl Graph {
         self.recreators.set(id, recreator);
     }
 
-    /// Every slot that may hold a node; freed ones have none of the flags that callers ask for.
+    /// Returns every slot that may hold a node; freed ones have none of the flags that callers ask for.
     pub(crate) fn slots(&self) -> impl Iterator<Item = NodeId> + use<> {
         0..self.nodes.slots()
     }
@@ -355,20 +355,20 @@ impl Graph {
         self.index.find(hash(node.uid), |&other| other == id).is_some()
     }
 
-    /// Reports whether the watch of a node's resource has reported its removal, and nothing else has.
+    /// Reports whether only the watch of a node's resource has reported its removal.
     pub(crate) fn is_reported_gone(&self, id: NodeId) -> bool {
         self.has(id, Flag::GONE) && self.has(id, Flag::UNCLEAR)
     }
 
-    /// A second answer has confirmed the removal that a watch has reported.
+    /// Records that a second answer has confirmed the removal that a watch has reported.
     pub(crate) fn confirm_gone(&mut self, id: NodeId) {
         self.set(id, Flag::UNCLEAR, false);
     }
 
     // ---- observation ----
 
-    /// Finds or creates the node of an observed object and sets its identity. Returns the node and whether its
-    /// identity is new (observed for the first time, or at another place).
+    /// Finds or creates the node of an observed object and sets its identity. Returns the node and whether its identity is new
+    /// (observed for the first time, or at another place).
     pub(crate) fn place(&mut self, uid: &Uid, key: &ObjectKey, resource: ResourceIndex) -> (NodeId, bool) {
         let id = match self.find(uid) {
             Some(id) => id,
@@ -410,14 +410,14 @@ impl Graph {
         }
     }
 
-    /// The empty namespace is never released.
+    /// Releases a namespace, except for the empty one.
     fn release_namespace(&mut self, id: NamespaceId) {
         if id != CLUSTER {
             self.namespaces.release(id);
         }
     }
 
-    /// Changes a node's name; references that meant the old one keep it.
+    /// Renames a node; references that meant the old name keep it.
     fn rename(&mut self, id: NodeId, name: &str) {
         if self.name(id) == name {
             return;
@@ -470,8 +470,8 @@ impl Graph {
             && self.uid(stored.owner) == reference.coordinates.uid
     }
 
-    /// Replaces a node's references. Returns the owners that lost one; those without dependents that were never
-    /// observed are kept until [`Graph::prune`].
+    /// Replaces a node's references. Returns the owners that lost one; those without dependents that were never observed are kept
+    /// until [`Graph::prune`].
     pub(crate) fn set_owners(&mut self, id: NodeId, owners: &[OwnerReference]) -> Vec<UnlinkedOwner> {
         let noted: Vec<OwnerReference> = self
             .edges_of(id)
@@ -554,8 +554,7 @@ impl Graph {
         unlinked
     }
 
-    /// Removes an object: its references are removed; its node is kept, as gone or as never observed, if others refer
-    /// to it.
+    /// Removes an object and its references; its node is kept, as gone or as never observed, if others refer to it.
     pub(crate) fn depart(&mut self, id: NodeId, how: Departure) -> Vec<UnlinkedOwner> {
         let unlinked = self.unlink_all(id);
         self.set_recreator(id, None);
@@ -583,7 +582,7 @@ impl Graph {
         unlinked
     }
 
-    /// A node that was gone is no longer known to be gone.
+    /// Forgets that a node was known to be gone.
     pub(crate) fn forget_place(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(id);
         node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0 | Flag::UNCLEAR.0);
@@ -593,7 +592,7 @@ impl Graph {
         self.release_namespace(former);
     }
 
-    /// Forgets a node that does not exist and has no dependents. True if it did.
+    /// Forgets a node that does not exist and has no dependents. Returns whether it did.
     pub(crate) fn prune(&mut self, id: NodeId) -> bool {
         let node = self.nodes.get(id);
         let idle = node.first_dependent == NONE && node.flags & Flag::OBSERVED.0 == 0;
@@ -605,17 +604,17 @@ impl Graph {
 
     // ---- references ----
 
-    /// A node's references, in the order written.
+    /// Returns a node's references, in the order written.
     pub(crate) fn edges_of(&self, id: NodeId) -> Walk<'_> {
         Walk { graph: self, cursor: self.nodes.get(id).first_edge, along_dependents: false }
     }
 
-    /// The references to a node, newest first.
+    /// Returns the references to a node, newest first.
     pub(crate) fn dependents_of(&self, id: NodeId) -> Walk<'_> {
         Walk { graph: self, cursor: self.nodes.get(id).first_dependent, along_dependents: true }
     }
 
-    /// The first reference to a node, or `NONE`: for iterations that change the graph.
+    /// Returns the first reference to a node, or `NONE`, for iterations that change the graph.
     pub(crate) fn first_dependent(&self, id: NodeId) -> EdgeId {
         self.nodes.get(id).first_dependent
     }
@@ -666,7 +665,7 @@ impl Graph {
         self.name(stored.owner)
     }
 
-    /// The reference in its original form.
+    /// Returns the reference in its original form.
     pub(crate) fn reference(&self, edge: EdgeId) -> OwnerReference {
         let stored = self.edges.get(edge);
         let flag = |set: u8, value: u8| (stored.flags & set != 0).then_some(stored.flags & value != 0);
@@ -688,7 +687,7 @@ impl Graph {
         }
     }
 
-    /// Where a reference leads, by discovery and by the namespace of the object that carries it.
+    /// Returns where a reference leads, by discovery and by the namespace of the object that carries it.
     pub(crate) fn target(&self, edge: EdgeId) -> Target {
         let stored = self.edges.get(edge);
         let resource = self.kind_targets.get(stored.kind as usize).copied().unwrap_or(NO_RESOURCE);
@@ -710,9 +709,8 @@ impl Graph {
             && self.target(edge) == Target::Place(owner.resource, owner.namespace)
     }
 
-    /// Reports whether a reference led to where the removal of its owner was observed, and the owner's kind was
-    /// removed after it. That the kind is no longer served does not weaken the proof (a definition is removed right
-    /// after its last object).
+    /// Reports whether a reference led to where the removal of its owner was observed, and the owner's kind was removed after it.
+    /// That the kind is no longer served does not weaken the proof (a definition is removed right after its last object).
     pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
@@ -746,13 +744,13 @@ impl Graph {
 /// Way in which a node is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Departure {
-    /// Its removal was observed, at this version, after our DELETE of it was answered.
+    /// Its removal was observed at this version, after our DELETE of it was answered.
     Removed(ResourceVersion),
-    /// Its watch has reported the removal, at this version. One event proves nothing.
+    /// Its watch has reported the removal at this version. One event proves nothing.
     Reported(ResourceVersion),
     /// A live read proved it absent at this time (milliseconds since the epoch).
     ReadAbsent(i64),
-    /// Its resource is no longer served, or a list does not contain it: this proves nothing.
+    /// Its resource is no longer served, or a list does not contain it, which proves nothing.
     Unproven,
 }
 

@@ -1,9 +1,9 @@
-//! The ownership graph and the cascade engine over it.
+//! The ownership graph, and the cascade engine over it.
 //!
-//! The engine is a synchronous, deterministic function of its events: it has no clock, does no I/O and iterates over
-//! nothing in hash order. An adapter passes events ([`Engine::handle`]), performs the requested effects
-//! ([`Engine::poll_effect`]), reports their outcomes (`Event::Done`), and lets time pass (`Event::Tick`, at the
-//! latest at [`Engine::next_wakeup`]). Behaviour: `spec/ownership-gc.md`.
+//! The engine is a synchronous, deterministic function of its events: it has no clock, does no I/O and iterates over nothing in
+//! hash order. An adapter passes events ([`Engine::handle`]), performs the requested effects ([`Engine::poll_effect`]), reports
+//! their outcomes (`Event::Done`), and lets time pass (`Event::Tick`, at the latest at [`Engine::next_wakeup`]). Behaviour:
+//! `spec/ownership-gc.md`.
 //!
 //! # Example
 //!

@@ -10,14 +10,14 @@ use gc_types::{
     PropagationPolicy, Request, ResourceId, ResourceVersion, Uid,
 };
 
-/// Objects and the version of the newest change.
+/// Objects, and the version of the newest change.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     objects: BTreeMap<ObjectKey, ObservedObject>,
     version: u64,
 }
 
-/// The answer to a request, and the watch events that it caused.
+/// The response to a request, and the watch events that it caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// To be reported to the engine as `Event::Done`.
@@ -33,36 +33,36 @@ impl Answer {
 }
 
 impl Model {
-    /// A model without objects.
+    /// Creates a model without objects.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The version of the newest change.
+    /// Returns the version of the newest change.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         ResourceVersion(self.version)
     }
 
-    /// Every object, by key.
+    /// Returns every object, by key.
     pub fn objects(&self) -> impl Iterator<Item = &ObservedObject> {
         self.objects.values()
     }
 
-    /// The object at a key.
+    /// Returns the object at a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&ObservedObject> {
         self.objects.get(key)
     }
 
-    /// The object with a UID.
+    /// Returns the object with a UID.
     #[must_use]
     pub fn by_uid(&self, uid: &Uid) -> Option<&ObservedObject> {
         self.objects.values().find(|object| object.uid == *uid)
     }
 
-    /// Stores an object unchanged, with its own version: for restoring snapshots.
+    /// Stores an object unchanged, with its own version, to restore snapshots.
     pub fn restore(&mut self, object: ObservedObject) {
         self.version = self.version.max(object.resource_version.0);
         self.objects.insert(object.key.clone(), object);
@@ -76,7 +76,7 @@ impl Model {
         Event::Observed(object)
     }
 
-    /// Removes an object whatever its finalizers are.
+    /// Removes an object regardless of its finalizers.
     pub fn force_remove(&mut self, key: &ObjectKey) -> Option<Event> {
         let object = self.objects.remove(key)?;
         self.version += 1;
@@ -94,8 +94,7 @@ impl Model {
         Some(self.put(object))
     }
 
-    /// Removes every finalizer that is not the collector's. The object is removed if it is terminating and has none
-    /// left.
+    /// Removes every finalizer that is not the collector's. The object is removed if it is terminating and has none left.
     pub fn release(&mut self, key: &ObjectKey) -> Option<Event> {
         let mut object = self.objects.get(key)?.clone();
         object.deletion.foreign_finalizers = false;
@@ -114,7 +113,7 @@ impl Model {
         self.put(object)
     }
 
-    /// A DELETE by any client. `None` if there is no such object or nothing changes.
+    /// Executes a DELETE by any client. `None` if there is no such object or nothing changes.
     pub fn delete(&mut self, key: &ObjectKey, policy: Option<PropagationPolicy>) -> Option<Event> {
         let mut object = self.objects.get(key)?.clone();
         let before = object.deletion;
@@ -130,7 +129,7 @@ impl Model {
             .then(|| self.finish(object))
     }
 
-    /// The server's reaction to a request.
+    /// Returns the server's reaction to a request.
     pub fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Delete { key, uid, resource_version, policy } => {
@@ -182,7 +181,7 @@ impl Model {
         }
     }
 
-    /// The objects of a resource, in one namespace or in all.
+    /// Returns the objects of a resource, in one namespace or in all.
     pub fn list<'a>(
         &'a self,
         resource: ResourceId,

@@ -1,4 +1,4 @@
-//! Queries of the graph: why an object is (not) collected, what depends on it, what is stuck.
+//! Queries of the graph: why an object is (not) collected, its dependents, and stuck deletions.
 
 mod contents;
 mod dump;
@@ -27,11 +27,11 @@ pub const DEPTH_SHOWN: usize = 64;
 /// Existence of a node's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It was observed and exists.
+    /// Observed and exists.
     Observed,
-    /// It is proven gone; others still refer to it.
+    /// Proven gone, but others still refer to it.
     Gone,
-    /// Others refer to it; it was not observed (yet).
+    /// Others refer to it, but it was not observed (yet).
     Unseen,
 }
 
@@ -40,7 +40,7 @@ pub enum Presence {
 pub struct NodeView {
     /// UID.
     pub uid: Uid,
-    /// Where it is or was; `None` if it was never observed.
+    /// Current or former key; `None` if it was never observed.
     pub key: Option<ObjectKey>,
     /// `apiVersion` under which it is watched, or as a reference spells it.
     pub api_version: Arc<str>,
@@ -50,51 +50,51 @@ pub struct NodeView {
     pub name: Arc<str>,
     /// Existence of the object.
     pub presence: Presence,
-    /// The last observed version.
+    /// Last observed version.
     pub resource_version: ResourceVersion,
-    /// The progress of its deletion.
+    /// Progress of its deletion.
     pub deletion: DeletionState,
 }
 
-/// The decision about an object, and why.
+/// Decision about an object, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// It has no owner and is not garbage.
+    /// Has no owner and is not garbage.
     NoOwners,
-    /// An owner lives.
+    /// An owner is living.
     OwnerLives,
-    /// No owner is known to live, and one cannot be looked up.
+    /// No owner is known to be living, and one cannot be resolved.
     Undecidable,
-    /// An owner is still to be looked up.
+    /// An owner has not been verified yet.
     Unverified,
-    /// It is to be deleted.
+    /// To be deleted.
     ToBeDeleted(Verdict),
-    /// It is kept, and loses its dangling references.
+    /// Kept, and loses its dangling references.
     ToLoseReferences(Verdict),
-    /// It is terminating; finalizers block it.
+    /// Terminating, and finalizers block it.
     BeingDeleted,
     /// Number of blocking dependents that it waits for.
     WaitsForDependents(usize),
-    /// It waits until its dependents are released.
+    /// Waiting until its dependents are released.
     Orphans,
-    /// It is gone.
+    /// Gone.
     Gone,
-    /// It was never observed.
+    /// Never observed.
     Unseen,
 }
 
-/// The answer to `why`.
+/// Answer to `why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
     /// The object in question.
     pub object: NodeView,
-    /// Its references and the state of each.
+    /// References of the object, with the state of each.
     pub references: Vec<(OwnerReference, ReferenceState)>,
-    /// The decision.
+    /// Decision.
     pub conclusion: Conclusion,
-    /// Its owners' owners, by first reference, up to one without (or [`DEPTH_SHOWN`], or a ring).
+    /// Owners of the object's owners, by first reference, up to one without (or [`DEPTH_SHOWN`], or a cycle).
     pub path: Vec<NodeView>,
-    /// If the last attempt failed: the server's message.
+    /// The server's message, if the last attempt failed.
     pub last_failure: Option<Arc<str>>,
 }
 
@@ -103,25 +103,25 @@ pub struct Why {
 pub struct Stuck {
     /// The object.
     pub object: NodeView,
-    /// For how long as far as this engine knows, milliseconds.
+    /// Time since it got stuck, as far as this engine knows, in milliseconds.
     pub age_milliseconds: Option<i64>,
-    /// The cause.
+    /// Cause.
     pub cause: StuckCause,
 }
 
-/// Why a deletion is stuck.
+/// Reason why a deletion is stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StuckCause {
     /// Blocking dependents still exist.
     Blocked {
-        /// Some of them.
+        /// Some of these dependents.
         by: Vec<NodeView>,
-        /// All of them.
+        /// Total number.
         total: usize,
     },
     /// Dependents still refer to an owner that orphans them.
     Orphaning {
-        /// Their number.
+        /// Number of these dependents.
         remaining: usize,
     },
     /// Resources have not caught up.
@@ -130,12 +130,12 @@ pub enum StuckCause {
     ForeignFinalizers,
     /// Requests about it fail.
     Failing {
-        /// The number of consecutive failures.
+        /// Number of consecutive failures.
         failures: u32,
         /// The server's message.
         message: Arc<str>,
     },
-    /// It has a reference that cannot be looked up, and no living owner.
+    /// Has a reference that cannot be resolved, and no living owner.
     UndecidableOwner,
 }
 
@@ -172,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// Why an object is, or is not, collected. `None` if nothing is known under this UID.
+    /// Explains why an object is, or is not, collected. `None` if nothing is known under this UID.
     #[must_use]
     pub fn why(&self, uid: &Uid) -> Option<Why> {
         let node = self.graph.find(uid)?;
@@ -240,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// Stuck deletions up to a limit, waiting owners first. Visits everything.
+    /// Returns stuck deletions up to a limit, waiting owners first. Visits everything.
     #[must_use]
     pub fn stuck(&self, limit: usize) -> Vec<Stuck> {
         let mut found: Vec<Stuck> = Vec::new();
@@ -260,7 +260,7 @@ impl Engine {
             } else {
                 let lagging = self.lagging_resources(node);
                 if lagging.is_empty() {
-                    // Its finalizer is being removed; if that fails, it is listed for that.
+                    // Its finalizer is being removed; if that fails, it is listed because of that.
                     continue;
                 }
                 StuckCause::Lagging(lagging)

@@ -1,6 +1,5 @@
-//! Histories that run backwards (a restored backup, a list from a stale cache), barriers that overtake watches,
-//! queues whose objects are removed, and events without any sense. Most of these were found by the simulator; each is
-//! a short story here.
+//! Histories that run backwards (a restored backup, a list from a stale cache), barriers that overtake watches, queues whose
+//! objects are removed, and nonsensical events. The simulator found most of these; each is a short story here.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -15,7 +14,7 @@ use gc_types::{
 use proptest::prelude::*;
 use support::{Bench, KINDS, LONG, failed, info, key, object, owner, resource, show_request};
 
-/// Lists a kind from another state of the server than the present one.
+/// Lists a kind from another state of the server than the current one.
 fn sync_from(bench: &mut Bench, kind: &str, state: &Model) {
     let present = std::mem::replace(&mut bench.model, state.clone());
     bench.sync(kind);
@@ -32,8 +31,7 @@ fn two_lists_that_are_behind_remove_no_owner() {
     bench.add("ConfigMap/other@n", &[]);
     let behind = bench.model.clone();
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
-    // The second is not older than the state after the first one, but older than what was delivered of its own
-    // resource.
+    // The second is not older than the state after the first one, but older than what was delivered of its own resource.
     sync_from(&mut bench, "Pod", &behind);
     sync_from(&mut bench, "Secret", &behind);
     bench.sync("Pod");
@@ -72,7 +70,7 @@ fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
         bench.add(&format!("Pod/{name}@n"), &[]);
     }
     bench.drain();
-    // Delivered up to version 4; the server is restored to version 1, and takes another course.
+    // Delivered up to version 4; then the server is restored to version 1 and takes another course.
     bench.model = backup;
     bench.sync("Pod");
     bench.sync("Secret");
@@ -89,7 +87,7 @@ fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Performs effects; a DELETE is answered as the real adapter does, without the object.
+/// Performs effects; a DELETE is answered without the object, like the real adapter does.
 fn drain_plainly(bench: &mut Bench) {
     while let Some(effect) = bench.next_effect() {
         let Request::Delete { .. } = effect.request else {
@@ -142,7 +140,7 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     bench.delete("Pod/p@n", Background);
     bench.deliver(Event::Found(found.clone()));
     assert_eq!(bench.engine.stats().objects, 1);
-    // Also not for an owner that waits for it.
+    // Nor for an owner that waits for it.
     bench.script("unfinalize Secret/a@n foregroundDeletion", &[support::refused()]);
     bench.delete("Secret/a@n", Foreground);
     bench.deliver(Event::Found(found));
@@ -151,7 +149,7 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// The answer to a barrier came late: the object had been removed, and the list in progress was made after that. It
+/// The response to a barrier came late: the object had been removed, and the list in progress was made after that. The object
 /// counted as contained in that list, and nothing ever reported again that it was gone.
 #[test]
 fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
@@ -176,9 +174,9 @@ fn a_list_under_way_proves_gone_what_only_a_late_answer_showed() {
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Seed 2,418,461: while the finalizer of an owner that other finalizers block was being removed, an outdated list
-/// showed it before its deletion, or not at all, and the watch that followed reported that it waits. A dependent
-/// created in the meantime was deleted for that, although the owner lived.
+/// Seed 2,418,461: while the finalizer of an owner that other finalizers block was being removed, an outdated list showed it before
+/// its deletion, or not at all, and the watch that followed reported that it waits. A dependent created in the meantime was deleted
+/// because of that, although the owner was living.
 #[test]
 fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     for is_known in [true, false] {
@@ -197,7 +195,7 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
         sync_from(&mut bench, "Secret", &behind);
         let waiting = bench.model.get(&key("Secret/a@n")).unwrap().clone();
         bench.deliver(Event::Observed(waiting));
-        // It is performed, and its answer is on its way.
+        // It is executed, and its response is in flight.
         bench.lag("Secret");
         let answer = bench.model.answer(&removal.request);
         bench.add("Pod/e@n", &["Secret/a!"]).run_for(1_000);
@@ -210,9 +208,9 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     }
 }
 
-/// After the finalizer of an owner had been removed, a backup was restored in which the owner lived, and it was
-/// deleted again. A barrier reported that before the list, which then contained nothing new: its wait counted as
-/// ended forever, and its dependents remained.
+/// After the finalizer of an owner had been removed, a backup was restored in which the owner was living, and it was deleted again.
+/// A barrier reported that before the list, which then contained nothing new: its wait counted as ended forever, and its dependents
+/// remained.
 #[test]
 fn an_owner_that_a_barrier_shows_again_after_a_backup_is_read() {
     let mut bench = Bench::new();
@@ -271,7 +269,7 @@ fn owners_that_nobody_saw_are_looked_up_again_when_history_goes_back() {
     bench.add("Secret/a@n", &[]).add("ConfigMap/x@n", &[]);
     let behind = bench.model.clone();
     bench.add("ConfigMap/y@n", &[]);
-    // One was never observed; one is known at another place than the reference says. Both are about to be looked up.
+    // One was never observed; one is known at another place than the reference says. Both are about to be read.
     bench.add("Pod/p@n", &["Secret/gone"]).add("Pod/q@n", &["Secret/other=a"]).drain();
     assert_eq!(bench.take_log(), Vec::<String>::new());
     sync_from(&mut bench, "ConfigMap", &behind);
@@ -340,7 +338,7 @@ fn a_waiting_owner_that_a_list_brings_back_takes_nothing_along() {
     let behind = bench.model.clone();
     bench.drain();
     assert_eq!(bench.take_log(), ["unfinalize Secret/b@n foregroundDeletion"]);
-    // It does not wait any more, and lives as long as the other finalizer blocks it.
+    // It no longer waits, and still exists while the other finalizer blocks it.
     sync_from(&mut bench, "Secret", &behind);
     bench.add("Pod/p@n", &["Secret/b"]).run_for(1_000);
     assert!(!bench.take_log().iter().any(|line| line.starts_with("delete")));
@@ -379,7 +377,7 @@ fn what_went_while_history_was_in_doubt_is_not_waited_for() {
     for event in bench.model.answer(&delete.request).events {
         bench.deliver(event);
     }
-    // It was removed, as seen by an engine that then begins to doubt. A list made before that brings it back.
+    // An engine that then begins to doubt has seen its removal. A list made before that brings it back.
     sync_from(&mut bench, "ConfigMap", &behind);
     bench.deliver(Event::Found(found));
     bench.deliver(Event::Done(delete.id, Outcome::Applied(None)));
@@ -398,7 +396,7 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     bench.delete("Secret/a@n", Background);
     let delete = bench.next_effect().unwrap();
     assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
-    // On its way, the object is lost by an outdated list, and comes back unchanged.
+    // In the meantime, an outdated list loses the object, and it comes back unchanged.
     sync_from(&mut bench, "Pod", &behind);
     bench.deliver(Event::Observed(pod));
     bench.run_for(1_000);
@@ -410,8 +408,8 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     assert_eq!(bench.world(), ["ConfigMap/x@n"]);
 }
 
-/// It is unknown whether a finalizer was removed, the read that should show it fails, and in the meantime the owner
-/// changes and gets another blocking dependent: that one waited for the read, which was never repeated.
+/// It is unknown whether a finalizer was removed, and the read that should show it fails. In the meantime the owner changes and
+/// gets another blocking dependent, which waited for the read, which was never repeated.
 #[test]
 fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     let mut bench = Bench::new();
@@ -427,9 +425,8 @@ fn a_read_of_an_owner_that_may_have_ended_is_repeated_until_it_tells() {
     assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
 }
 
-/// After a restored backup, the version whose owner reference was to be removed was another one, without that
-/// reference, that orphans its dependents. The answer counted as applied, and its watch event, which never comes, was
-/// waited for.
+/// After a restored backup, the version whose owner reference was to be removed was another one, without that reference, that
+/// orphans its dependents. The response counted as applied, and its watch event, which never comes, was waited for.
 #[test]
 fn a_change_that_was_not_needed_is_followed_by_a_look() {
     let mut bench = Bench::new();
@@ -465,8 +462,8 @@ fn a_change_that_was_not_needed_is_followed_by_a_look() {
     assert_eq!(asked, ["read ConfigMap/j@n", "unfinalize ConfigMap/j@n orphan"]);
 }
 
-/// A turn that also reports a wrong reference: the Event was sent first, and the decision of the same turn whenever
-/// there was room, by then perhaps against newer observations.
+/// A turn that also reports a wrong reference: the Event was sent first, and the decision of the same turn whenever there was room,
+/// by then perhaps against newer observations.
 #[test]
 fn what_a_turn_decides_is_sent_at_once_or_never() {
     let mut bench = Bench::new();

@@ -1,6 +1,6 @@
-//! Laws: whatever the world, the order of events and the faults, nothing is deleted that has a living owner or never
-//! had one, finalizers are removed only when their work is done, orphans survive, and when the faults end, all
-//! garbage is deleted. A seed reproduces any failure.
+//! Properties: whatever the world, the order of events and the faults, nothing is deleted that has a living owner or never had one,
+//! finalizers are removed only when their work is done, orphans survive, and when the faults end, all garbage is deleted. A seed
+//! reproduces any failure.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -23,7 +23,7 @@ use gc_types::{
 use proptest::prelude::*;
 use support::{KINDS, info, object, owner, show, show_request};
 
-/// splitmix64: the source of all choices of a run.
+/// splitmix64, the source of all choices in a run.
 struct Choices(u64);
 
 impl Choices {
@@ -40,7 +40,7 @@ impl Choices {
     }
 }
 
-/// The meaning of a reference to the server, by the rules of the specification alone.
+/// Meaning of a reference to the server, by the rules of the specification alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     Lives,
@@ -81,12 +81,12 @@ struct World {
     choices: Choices,
     /// Undelivered events per resource, in order.
     pipes: BTreeMap<ResourceId, VecDeque<Event>>,
-    /// Effects on their way to the server, and answers on their way back.
+    /// Effects on their way to the server, and responses on their way back.
     requests: Vec<Effect>,
     answers: Vec<Event>,
     now: i64,
     faults: usize,
-    /// When each reference (dependent, owner) was written, and when each owner was marked.
+    /// Time at which each reference (dependent, owner) was written, and each owner was marked.
     written: BTreeMap<(Uid, Uid), u64>,
     marked: BTreeMap<Uid, u64>,
     /// Owners that were deleted with Orphan.
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// A client does something.
+    /// Performs an action of a client.
     fn act(&mut self) {
         let keys: Vec<_> = self.model.objects().map(|object| object.key.clone()).collect();
         match self.choices.next(10) {
@@ -234,7 +234,7 @@ impl World {
         references
     }
 
-    /// The server performs a request, unless there is a fault.
+    /// Executes a request as the server, unless there is a fault.
     fn serve(&mut self, effect: &Effect) -> Outcome {
         let lost = Outcome::Failed { message: "lost".to_owned(), retry_after_milliseconds: None };
         if self.choices.chance(self.faults) {
@@ -262,7 +262,7 @@ impl World {
         answer.outcome
     }
 
-    /// Safety, at the moment at which a request takes effect.
+    /// Checks safety at the moment at which a request takes effect.
     fn check_request(&self, request: &Request) {
         match request {
             Request::Delete { key, uid, resource_version, .. } => {
@@ -286,13 +286,12 @@ impl World {
                 if *resource_version != object.resource_version {
                     return;
                 }
-                // Nothing is added or changed but `blockOwnerDeletion`, and no living owner is removed.
+                // Only `blockOwnerDeletion` is added or changed, and no living owner is removed.
                 let kept: BTreeSet<&Uid> = remaining.iter().map(|owner| &owner.coordinates.uid).collect();
                 for index in 0..object.owners.len() {
                     let state = owner_state(&self.model, object, index);
                     let uid = &object.owners[index].coordinates.uid;
-                    // A dependent written while its owner's orphaning ends may be released as well: that removes
-                    // nothing living.
+                    // A dependent written while its owner's orphaning ends may be released as well: that removes nothing living.
                     let orphaned = self.orphaning.contains(uid);
                     assert!(
                         kept.contains(uid)
@@ -346,7 +345,7 @@ impl World {
         }
     }
 
-    /// One thing happens somewhere.
+    /// Lets one thing happen somewhere.
     fn step(&mut self) {
         match self.choices.next(8) {
             0..3 => {
@@ -387,7 +386,7 @@ impl World {
         assert!(broken.is_empty(), "{broken:#?}\n{:#?}", self.trace);
     }
 
-    /// The watch of a resource is lost with its undelivered events; the resource is listed again.
+    /// Loses the watch of a resource with its undelivered events; the resource is listed again.
     fn relist(&mut self, id: ResourceId) {
         self.trace.push(format!("  relist {}", KINDS[id.0 as usize].1));
         self.pipes.remove(&id);
@@ -399,7 +398,7 @@ impl World {
         self.engine.handle(Event::Synced { resource: id, resource_version: self.model.version() });
     }
 
-    /// No more faults: everything arrives, and time passes until only slow polls are left.
+    /// Ends the faults: everything arrives, and time passes until only slow polls are left.
     fn settle(&mut self) {
         self.faults = 0;
         let end = self.now + 10_000_000;
@@ -437,7 +436,7 @@ impl World {
         panic!("the engine does not come to rest: {:#?}", self.trace);
     }
 
-    /// Liveness: all garbage is deleted, and no owner waits without a reason.
+    /// Checks liveness: all garbage is deleted, and no owner waits without a reason.
     fn check_rest(&self) {
         for object in self.model.objects() {
             let states: Vec<Owner> =
@@ -467,7 +466,7 @@ impl World {
         assert_eq!(self.engine.stats().objects, self.model.objects().count(), "{:#?}", self.trace);
     }
 
-    /// Reports whether a foreground deletion rightly waits: for a blocking dependent that other finalizers block.
+    /// Reports whether a foreground deletion rightly waits for a dependent that other finalizers block.
     fn is_held(&self, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
         seen.insert(owner.uid.clone())
             && self.model.objects().filter(|object| object.uid != owner.uid).any(|dependent| {
@@ -533,8 +532,8 @@ proptest! {
     }
 }
 
-/// Every world of three objects `a`, `b`, `c` that refer to each other in any way, one of them deleted in every way:
-/// which objects remain, and with which references, is exactly what the rules say.
+/// In every world of three objects `a`, `b`, `c` that refer to each other in any way, with one of them deleted in every way, the
+/// remaining objects and references are exactly those that the rules require.
 #[test]
 fn every_world_of_three_objects_ends_as_the_rules_say() {
     use PropagationPolicy::{Background, Foreground, Orphan};

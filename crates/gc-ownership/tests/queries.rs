@@ -1,4 +1,4 @@
-//! Queries of the graph (spec 11.3, scenarios G141 to G145): dumps, reasons, plans, what is stuck.
+//! Queries of the graph (spec 11.3, scenarios G141 to G145): dumps, reasons, plans, stuck deletions.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -15,7 +15,7 @@ fn uids(names: &[&str]) -> Vec<Uid> {
     names.iter().map(|name| Uid::new(name)).collect()
 }
 
-/// The nodes of a dump, with `?` for virtual and `+` for missing ones, and its edges.
+/// Returns the nodes of a dump, with `?` for virtual and `+` for missing ones, and its edges.
 fn shown(dump: &GraphDump) -> String {
     let nodes = dump.nodes.iter().map(|node| {
         let state = if node.is_virtual {
@@ -187,7 +187,7 @@ fn why_names_every_reference_and_the_conclusion() {
         assert_eq!((found, why.conclusion), (states, conclusion), "{uid}");
     }
     assert_eq!(bench.engine.why(&Uid::new("unknown")), None);
-    // A proof by a read has its time, a refusal the server's message; the path leads up to the root.
+    // A proof by a read has its time, and a refusal the server's message; the path leads up to the root.
     bench.script("delete Pod/new@n Background", &vec![refused(); 100]);
     bench.add("Pod/below@n", &["Pod/new"]).run_for(60);
     let why = bench.engine.why(&Uid::new("below")).unwrap();
@@ -224,7 +224,7 @@ fn a_plan_is_what_then_happens() {
         let before = bench.model.clone();
         let plan = bench.engine.plan(&Uid::new("a"), Some(policy), 100).unwrap();
         bench.delete("Secret/a@n", policy).run_for(LONG);
-        // Either member of a ring may open it, by whichever has its turn first.
+        // Either member of a cycle may open it, whichever has its turn first.
         let opened = |line: String| line.replace("owners Secret/a@n [b]", "owners Secret/b@n [a]");
         let mut planned: Vec<String> =
             plan.steps.iter().map(|step| opened(show_request(&step.request))).collect();

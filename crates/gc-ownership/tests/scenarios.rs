@@ -1,5 +1,5 @@
-//! The scenario catalogue (spec section 14), as far as it concerns the engine: the requests to the server, in order,
-//! and the objects at the end. `(A)` marks those where upstream fails or is silent.
+//! The scenario catalogue (spec section 14), as far as it concerns the engine: the requests to the server, in order, and the
+//! objects at the end. `(A)` marks those where upstream fails or is silent.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;

@@ -11,7 +11,7 @@ use gc_types::{
 };
 use support::{Bench, LONG, info, key, object, resource, show_request};
 
-/// A list that is answered with these objects, whatever the store has.
+/// Answers a list with these objects, whatever the store contains.
 fn lie(bench: &mut Bench, kind: &str, listed: &[&str]) {
     bench.engine.handle(Event::ListStarted(resource(kind)));
     for text in listed {
@@ -76,7 +76,7 @@ fn a_kind_that_vanishes_in_one_list_is_read_twice_and_says_so() {
     for name in ["a", "b"] {
         bench.model.force_remove(&key(&format!("Secret/{name}@n")));
     }
-    // One answer that finds nothing is not enough: the second one finds it.
+    // One response that finds nothing is not enough: the second one finds it.
     bench.script("read Secret/a@n", &[Outcome::Absent]);
     bench.model.put(object("Secret/a@n", &[]));
     lie(&mut bench, "Secret", &[]);
@@ -109,7 +109,7 @@ fn a_kind_that_vanishes_in_one_list_is_read_twice_and_says_so() {
     panic!("it was not deleted after {reads} reads");
 }
 
-/// A dependent that a list lacks is read before its owner, which orphans it, learns that it is done.
+/// A dependent that a list lacks is read before the owner that orphans it counts as done.
 #[test]
 fn an_orphaning_owner_waits_for_dependents_that_a_list_lacks() {
     for still_there in [true, false] {
@@ -171,7 +171,7 @@ fn what_one_view_loses_lives_in_the_other() {
     }
 }
 
-/// DELETED for an object of which something newer is known says nothing about it.
+/// DELETED says nothing about an object of which something newer is known.
 #[test]
 fn a_removal_that_is_older_than_its_object_is_doubted() {
     let mut bench = Bench::new();
@@ -187,7 +187,7 @@ fn a_removal_that_is_older_than_its_object_is_doubted() {
     assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n", "Secret/z@n"]);
 }
 
-/// The answer to another request shows an object that is known elsewhere.
+/// A response that shows an object known elsewhere belongs to another request.
 #[test]
 fn a_live_read_that_shows_another_resource_proves_nothing() {
     let mut bench = Bench::new();
@@ -201,7 +201,7 @@ fn a_live_read_that_shows_another_resource_proves_nothing() {
     assert_eq!(bench.world().len(), 4, "{:?}", bench.take_log());
 }
 
-/// Several API servers that are upgraded one after the other do not all serve the same.
+/// Several API servers that are upgraded one after the other do not all serve the same resources.
 #[test]
 fn an_orphaning_owner_waits_for_a_resource_that_is_withdrawn_meanwhile() {
     let mut bench = Bench::new();
@@ -237,7 +237,7 @@ fn it_waits_for_a_withdrawn_resource_no_longer_than_that() {
 }
 
 /// All objects of a definition are deleted before it is: none of them comes back, so no owner waits for their resource, whichever
-/// is seen first, and also where a live read had found that the definition is gone, so that the graph has forgotten it.
+/// is seen first, and even if a live read had found that the definition is gone, so that the graph has forgotten it.
 #[test]
 fn no_owner_waits_for_a_resource_whose_definition_was_removed() {
     let definitions = ResourceInfo {
@@ -340,8 +340,8 @@ fn what_a_former_watch_still_says_is_dropped() {
     assert_eq!(bench.take_log(), Vec::<String>::new());
 }
 
-/// A restore of the server shows only at the end of a list: objects that it lists may be of another history than the progress of
-/// other watches.
+/// A restore of the server shows only at the end of a list: objects in it may belong to another history than the progress of other
+/// watches.
 #[test]
 fn an_owner_that_a_list_shows_waits_for_its_end() {
     let mut bench = Bench::new();
@@ -371,7 +371,7 @@ fn an_owner_that_a_list_shows_waits_for_its_end() {
     assert!(released.is_some() && released < done, "{log:?}");
 }
 
-/// The list of a watch left a dependent out, before or after it was known: only a second list can show it.
+/// The list of a watch omitted a dependent, before or after it was known: only a second list can show it.
 #[test]
 fn a_dependent_that_one_list_left_out_is_orphaned_as_well() {
     for was_known in [true, false] {
@@ -390,7 +390,7 @@ fn a_dependent_that_one_list_left_out_is_orphaned_as_well() {
     }
 }
 
-/// The watch is late, and the list of a barrier left the dependent out.
+/// The watch is late, and the list of a barrier omitted the dependent.
 #[test]
 fn a_dependent_that_the_list_of_a_barrier_left_out_is_orphaned_as_well() {
     let mut bench = Bench::new();
@@ -403,8 +403,8 @@ fn a_dependent_that_the_list_of_a_barrier_left_out_is_orphaned_as_well() {
     assert_eq!(bench.world(), ["Pod/p@n"]);
 }
 
-/// A list claims a version that the server has not reached, and what is created meanwhile is in neither it nor its watch: a second list
-/// counts for later owners only once the watch has passed that version.
+/// A list claims a version that the server has not reached, and objects created in the meantime are in neither it nor its watch: a
+/// second list counts for later owners only once the watch has passed that version.
 #[test]
 fn what_is_created_below_the_version_that_a_list_claims_is_orphaned_as_well() {
     let mut bench = Bench::new();
@@ -422,7 +422,7 @@ fn what_is_created_below_the_version_that_a_list_claims_is_orphaned_as_well() {
     assert_eq!(bench.take_log(), ["read Pod/p@n", "owners Pod/p@n []", "unfinalize Secret/a@n orphan"]);
 }
 
-/// What a watch says of its progress is one answer, and the list that checks it the other, for each owner.
+/// The progress of a watch is one answer, and the list that checks it the other, for each owner.
 #[test]
 fn an_owner_that_orphans_costs_one_list_where_the_watch_has_delivered_its_mark() {
     let mut bench = Bench::new();
@@ -444,7 +444,7 @@ fn an_owner_that_orphans_costs_one_list_where_the_watch_has_delivered_its_mark()
         if let Some(event) = bench.model.delete(&key(owner), Some(Orphan)) {
             bench.deliver(event);
         }
-        // The watches have delivered everything before the owner is asked about.
+        // The watches have delivered everything before the owner is checked.
         progress(&mut bench);
         let lists = bench.take_log().iter().filter(|line| line.starts_with("barrier pods")).count();
         assert_eq!(lists, 1, "{owner}");

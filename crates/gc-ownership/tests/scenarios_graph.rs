@@ -9,13 +9,13 @@ use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{EffectId, Event, Outcome, ResourceVersion, Uid};
 use support::{Bench, LONG, Meanwhile, Scenario, info, key, log_graph, object, owner, resource, run_all};
 
-/// A change just before a request is answered.
+/// Makes a change just before a request is answered.
 fn before(bench: &mut Bench, request: &str, change: impl FnMut(&mut Model) -> Vec<Event> + 'static) {
     let change: Meanwhile = Box::new(change);
     bench.before.entry(request.to_owned()).or_default().push_back(change);
 }
 
-/// An object that exists and that no watch has delivered yet.
+/// Creates an object that no watch has delivered yet.
 fn unseen(bench: &mut Bench, text: &str, uid: &str) -> Event {
     let mut late = object(text, &[]);
     late.uid = Uid::new(uid);

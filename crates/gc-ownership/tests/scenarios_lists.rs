@@ -164,8 +164,7 @@ fn g115_requests_in_flight_are_bounded_and_a_small_cascade_is_not_starved() {
     assert_eq!(flight.iter().filter(|line| line.contains("Pod/small")).count(), 2, "{flight:#?}");
 }
 
-/// A withheld item (a dry run, a circuit breaker) rests without polling, and is requested again when it changes or is
-/// released.
+/// A withheld item (a dry run, a circuit breaker) is not polled, and is requested again when it changes or is released.
 #[test]
 fn what_is_withheld_rests_until_it_changes_or_is_released() {
     let held = || Outcome::Withheld(WithheldBy::Breaker);
@@ -193,7 +192,7 @@ fn what_is_withheld_rests_until_it_changes_or_is_released() {
     }
 }
 
-/// A finalizer whose removal was withheld still exists: its dependents are still decided on by it.
+/// A finalizer whose removal was withheld still exists, so it still decides about the dependents.
 #[test]
 fn a_withheld_finalizer_leaves_its_owner_waiting() {
     let mut bench = Bench::new();
@@ -222,7 +221,7 @@ fn g08_g113_a_relist_finds_what_was_missed() {
     bench.engine.handle(Event::ListStarted(resource("Secret")));
     bench.sync("Secret");
     bench.run_for(1_000);
-    // A list that lacks it is not proof, and this was the only one of its kind.
+    // A list that lacks it is not proof, and it was the only object of its kind.
     assert_eq!(bench.take_log(), ["read Secret/a@n", "read Secret/a@n", "delete Pod/p@n Background"]);
     assert_eq!(bench.engine.stats().objects, 1);
 }
@@ -279,8 +278,8 @@ fn g09_one_uid_seen_through_two_resources_is_one_object() {
     assert_eq!(bench.engine.stats().objects, 0);
 }
 
-/// One barrier for each resource serves every owner that waits when it is created; a single namespace is requested
-/// where that takes fewer pages.
+/// One barrier for each resource serves every owner that waits when it is created; it requests a single namespace if that takes
+/// fewer pages.
 #[test]
 fn owners_that_wait_share_a_barrier() {
     let barriers = |owners: &[&str], pods: usize| {
@@ -315,7 +314,7 @@ fn owners_that_wait_share_a_barrier() {
     }
 }
 
-/// Where a barrier costs a list, it waits until no further owner begins to wait, but not for long.
+/// If a barrier costs a list, it waits until no further owner begins to wait, but not for long.
 #[test]
 fn barriers_gather_owners_that_are_deleted_together() {
     // Milliseconds between deletions, their number, and when barriers for pods are made after the first one.
@@ -356,8 +355,8 @@ fn barriers_gather_owners_that_are_deleted_together() {
     }
 }
 
-/// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one that did:
-/// the owner waits forever.
+/// Upstream keeps the last difference for each UID, so the reference that does not block hides the one that did, and the owner
+/// waits forever.
 #[test]
 fn l30_a_blocking_and_a_plain_reference_to_one_owner_beside_a_third_hold_up_nothing() {
     for owners in [["Secret/a!", "Secret/a", "ConfigMap/x"], ["Secret/a", "ConfigMap/x", "Secret/a!"]] {
@@ -389,7 +388,7 @@ fn l31_an_owner_that_begins_to_wait_while_another_is_let_go_of_leaves_nothing_be
     assert_eq!(bench.world(), Vec::<String>::new());
 }
 
-/// Definitions of custom resources come and go, each under a name of its own: there are always numbers for new kinds.
+/// Definitions of custom resources come and go, each under its own name: there are always numbers for new kinds.
 #[test]
 fn a_kind_that_is_defined_after_very_many_others_is_collected() {
     const DEFINED: u32 = 66_000;

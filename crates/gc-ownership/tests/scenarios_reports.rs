@@ -1,4 +1,4 @@
-//! What one event of a watch says of an owner is a report: two answers must agree before its dependents are deleted or released.
+//! One event of a watch about an owner is only a report: two answers must agree before its dependents are deleted or released.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -13,7 +13,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// An event that shows a living object at a version that is newer than the server.
+/// Returns an event that shows a living object at a version newer than the server's.
 fn reported(bench: &Bench, text: &str, change: impl FnOnce(&mut ObservedObject)) -> Event {
     let mut object = bench.model.get(&key(text)).unwrap().clone();
     object.resource_version = ResourceVersion(bench.model.version().0 + 7);
@@ -30,7 +30,7 @@ fn a_removal_of_what_lives_deletes_nothing() {
     bench.run_for(LONG);
     let log = bench.take_log();
     assert!(!log.is_empty() && log.iter().all(|line| line == "read Secret/a@n"), "{log:?}");
-    // When it is really gone, the next read shows it.
+    // Once it is really gone, the next read shows it.
     bench.model.force_remove(&key("Secret/a@n"));
     bench.run_for(LONG);
     let log = bench.take_log();
@@ -86,7 +86,7 @@ fn a_dependent_that_one_event_removes_is_read_before_its_owner_is_done_with_orph
     assert_eq!(bench.world(), ["Pod/p@n"], "{:#?}", bench.log);
 }
 
-/// The version of such an event is what a deletion is conditional on; a conflict has the object read, and what the server says counts.
+/// A deletion is conditional on the version of such an event; after a conflict the object is read, and the server's answer counts.
 #[test]
 fn an_object_with_an_owner_that_only_one_event_names_is_not_deleted() {
     let mut bench = bench();
@@ -99,8 +99,8 @@ fn an_object_with_an_owner_that_only_one_event_names_is_not_deleted() {
     assert_eq!(bench.world(), ["Pod/p@n"]);
 }
 
-/// Requests of cascades over a tree: the owner that somebody else has deleted is read once; what became of the others, the answers to
-/// their own deletions tell, whichever comes first, the answer or the event.
+/// Requests of cascades over a tree: the owner that somebody else has deleted is read once; for the others, the responses to their
+/// own deletions are enough, whether the response or the event comes first.
 #[test]
 fn a_cascade_reads_its_first_owner_and_no_other() {
     for policy in [Background, Foreground] {
@@ -133,7 +133,7 @@ fn a_cascade_reads_its_first_owner_and_no_other() {
     }
 }
 
-/// A DELETE whose answer is lost says nothing about what its watch reports.
+/// A DELETE whose response is lost does not confirm its watch's report.
 #[test]
 fn an_owner_whose_deletion_was_not_answered_is_read() {
     let mut bench = bench();
@@ -164,7 +164,7 @@ fn a_removal_that_no_read_confirms_deletes_nothing() {
     assert_eq!(bench.world(), ["Pod/p@n[a]"]);
 }
 
-/// An owner that came back, in a list, is decided on by what the list says.
+/// An owner that came back in a list is decided by the state in the list.
 #[test]
 fn a_list_that_shows_a_reported_owner_again_makes_it_live() {
     let mut bench = bench();

@@ -1,5 +1,5 @@
-//! Watches that have broken: the server may have been restored meanwhile, so nothing is deleted for what they had delivered. And watches
-//! that report removals which no store made.
+//! Watches that have broken: the server may have been restored in the meantime, so nothing is deleted because of what they had
+//! delivered. Also watches that report removals that never happened in the store.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -14,7 +14,7 @@ fn breaks(bench: &mut Bench, kind: &str) {
     bench.check();
 }
 
-/// The watch is resumed: it has missed nothing.
+/// Resumes the watch, which has missed nothing.
 fn resumes(bench: &mut Bench, kind: &str) {
     let resource_version = bench.model.version();
     bench.engine.handle(Event::Synced { resource: resource(kind), resource_version });
@@ -121,7 +121,7 @@ fn an_owner_that_waits_or_orphans_does_so_only_while_its_watch_works() {
     }
 }
 
-/// The progress of a watch that has broken is of a history that may be over, also where the newer one is further.
+/// The progress of a broken watch may belong to a past history, even if the newer one has progressed further.
 #[test]
 fn the_progress_of_a_broken_watch_covers_no_later_mark() {
     let mut bench = Bench::new();
@@ -177,7 +177,8 @@ fn a_removal_that_is_no_news_proves_nothing_about_what_a_list_lacks() {
     assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n", "Secret/z@n"]);
 }
 
-/// A stale list shows an owner as it was before it was marked, and its watch delivers the mark again: it waits for the same resources.
+/// A stale list shows an owner as it was before it was marked, and its watch delivers the mark again: it waits for the same
+/// resources.
 #[test]
 fn an_orphaning_owner_that_a_stale_list_shows_alive_still_waits_for_a_withdrawn_resource() {
     let mut bench = Bench::new();

@@ -11,7 +11,7 @@ use gc_types::GoDuration;
 use crate::kubeconfig::{Caller, Found};
 use crate::{UsageError, preflight};
 
-/// The heading of these flags in help texts.
+/// Heading of these flags in help texts.
 pub const HEADING: &str = "Cluster options";
 
 /// Flags that select the cluster and the user.
@@ -56,7 +56,7 @@ pub struct ContextFlags {
 }
 
 impl ContextFlags {
-    /// Reports whether a flag says which cluster is meant.
+    /// Reports whether a flag selects a cluster.
     fn names_a_cluster(&self) -> bool {
         let named = [&self.context, &self.cluster, &self.user, &self.server];
         self.token.is_some() || named.into_iter().any(Option::is_some)
@@ -70,7 +70,7 @@ impl ContextFlags {
 
     /// Resolves the flags with this kubeconfig.
     pub(crate) fn with_kubeconfig(&self, kubeconfig: Option<PathBuf>, caller: Caller) -> ClusterAccess {
-        // The credentials of a server on this machine are for no other server, nor are those of a pod.
+        // The credentials of a server on this machine are for no other server, and neither are those of a pod.
         let is_open = kubeconfig.is_none() && self.server.is_none();
         let found = if is_open { caller.find() } else { Found::Nowhere };
         let account = found == Found::Account;
@@ -91,7 +91,7 @@ impl ContextFlags {
         }
     }
 
-    /// A client of the cluster that they lead to, with this kubeconfig. An unusable configuration is a usage error.
+    /// Returns a client of the cluster that the flags select, with this kubeconfig. An unusable configuration is a usage error.
     pub async fn client(
         &self,
         kubeconfig: Option<&PathBuf>,
@@ -113,7 +113,7 @@ impl ContextFlags {
     }
 }
 
-/// A duration as kubectl takes it: plain seconds, too, and 0 for no limit.
+/// Parses a duration as kubectl does: plain seconds are allowed, and 0 means no limit.
 pub fn patience(text: &str) -> Result<Duration, UsageError> {
     let parsed = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -131,7 +131,7 @@ impl Access {
         patience(&self.request_timeout)
     }
 
-    /// Reports whether a flag says which cluster is meant.
+    /// Reports whether a flag selects a cluster.
     #[must_use]
     pub fn names_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.names_a_cluster()
@@ -143,7 +143,7 @@ impl Access {
         self.context.with_kubeconfig(self.kubeconfig.clone(), Caller::Person)
     }
 
-    /// A client of the cluster, which has answered.
+    /// Returns a client of the cluster after the server has answered.
     pub async fn connect(&self) -> anyhow::Result<ApiClient> {
         let client = self.context.client(self.kubeconfig.as_ref(), Caller::Person).await?;
         // A server that does not answer is given up in time, too.

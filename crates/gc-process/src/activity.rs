@@ -1,7 +1,7 @@
 //! Activity of this process's collectors, so that a test can wait until everything is done.
 //!
-//! Each collector has an [`ActivityTracker`]: its requests on their way are counted where they are sent, its watches are followed
-//! until they are read, and its engine is checked through [`Instrumented`] each time it gets an event or is polled for an effect.
+//! Each collector has an [`ActivityTracker`]: it counts the requests in flight where they are sent and follows the watches until
+//! everything has been read. The engine is checked through [`Instrumented`] each time it gets an event or is polled for an effect.
 
 mod delivery;
 
@@ -30,23 +30,23 @@ use tokio::time::Instant;
 use delivery::Delivery;
 pub use delivery::TrackedAnswer;
 
-/// Interval of the checks for rest.
+/// Interval between the checks for rest.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
-/// Tasks that a change passes between a watch and the engine that it is for: one reads it, one takes it. Each of them has its
-/// turn before anything is said to rest.
+/// Number of tasks that a change passes between a watch and the engine that it is for: one reads it, one takes it. Each of them
+/// gets a turn before anything counts as at rest.
 const TURNS: usize = 4;
 
-/// The activity of all collectors of a server. Cheap to clone.
+/// Activity of all collectors of a server. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Activity(Arc<ActivityState>);
 
 #[derive(Default)]
 struct ActivityState {
     movements: Mutex<BTreeMap<&'static str, Arc<ActivityTracker>>>,
-    /// The boards of the collectors that watch every resource.
+    /// Status boards of the collectors that watch every resource.
     boards: Mutex<Vec<StatusBoard>>,
-    /// Rises with everything that happens.
+    /// Counter that rises with every activity.
     generation: AtomicU64,
 }
 
@@ -55,35 +55,36 @@ struct ActivityState {
 pub struct ActivityTracker {
     activity: Activity,
     requests: AtomicUsize,
-    /// Its watches; those that have ended are forgotten when the next one begins.
+    /// Watches of the collector; those that have ended are forgotten when the next one begins.
     watches: Mutex<Vec<Weak<Delivery>>>,
     engines: Mutex<BTreeMap<u8, EngineState>>,
-    /// Pending work, where it has no engine.
+    /// Pending work of a controller without an engine.
     waiting: Mutex<PendingWork>,
-    /// Rises whenever everything that waits for others is to be checked again.
+    /// Counter that rises whenever everything that waits for others must be checked again.
     nudges: watch::Sender<u64>,
 }
 
 /// Pending work of a controller without an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingWork {
-    /// Number of objects that it has something to do for.
+    /// Number of objects that the controller has something to do for.
     pub moving: usize,
-    /// Number of objects that wait for others, such as those who remove a finalizer. It does not learn when they have done so.
+    /// Number of objects that wait for others, such as those who remove a finalizer. The controller does not learn when they have
+    /// done so.
     pub held: usize,
-    /// The nudge up to which this is known.
+    /// Nudge up to which this is known.
     pub nudge: u64,
-    /// When it will act next, by the clock of the collectors.
+    /// Time of the next action, by the clock of the collectors.
     pub due: Option<Timestamp>,
 }
 
 #[derive(Clone, Default)]
 struct EngineState {
-    /// It got an event, and has not been polled until it had no more effects since.
+    /// True if the engine got an event and has not been polled until it had no more effects since.
     has_news: bool,
-    /// It waits for nothing but the passing of time, and for lists.
+    /// True if the engine waits for nothing but the passing of time and for lists.
     rests: bool,
-    /// The kinds that are not listed yet.
+    /// Kinds that are not listed yet.
     unsynced: Vec<Kind>,
     wakeup: Option<Timestamp>,
 }
@@ -92,39 +93,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reports whether one of these lines is about the component of another one.
+/// Reports whether one of these lines is about the component of `other`.
 fn names(lines: &[String], other: &str) -> bool {
     let component = |line: &str| line.split(':').next().map(str::to_owned);
     lines.iter().any(|line| component(line) == component(other))
 }
 
-/// Reports whether the store has changes that watches cannot be fed with yet. A store behind a network is not asked
-/// each time: its changes come within the time that everything must rest for.
+/// Reports whether the store has changes that have not reached the watches yet. A store behind a network is not asked each time:
+/// its changes come within the time that everything must be at rest.
 fn is_ahead_of_watches(registry: &Registry) -> bool {
     registry.blocks() != Blocking::Always
         && registry.newest().is_ok_and(|newest| registry.watch_progress() < newest)
 }
 
 impl Activity {
-    /// The movement of a collector.
+    /// Returns the activity tracker of a collector.
     #[must_use]
     pub fn of(&self, controller: Controller) -> Arc<ActivityTracker> {
         self.named(controller.name())
     }
 
-    /// The movement of other components that send requests.
+    /// Returns the activity tracker of another component that sends requests.
     #[must_use]
     pub fn named(&self, name: &'static str) -> Arc<ActivityTracker> {
         let make = || Arc::new(ActivityTracker { activity: self.clone(), ..ActivityTracker::default() });
         Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))
     }
 
-    /// A collector that watches every resource shows here how its watches are doing.
+    /// Adds the status board of a collector that watches every resource.
     pub fn add_board(&self, board: StatusBoard) {
         lock(&self.0.boards).push(board);
     }
 
-    /// The collectors that watched every resource have ended.
+    /// Forgets the boards after the collectors that watched every resource have ended.
     pub fn forget_boards(&self) {
         lock(&self.0.boards).clear();
     }
@@ -133,7 +134,7 @@ impl Activity {
         self.0.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the components with pending work, and the work; empty if there is none.
+    /// Returns the components with pending work, each with that work; empty if there are none.
     fn moving(&self, registry: &Registry, now: Timestamp) -> Vec<String> {
         let mut moving = Vec::new();
         let catalog = registry.catalog();
@@ -163,8 +164,8 @@ impl Activity {
         moving
     }
 
-    /// The same at several moments in a row, between which every task that can run has its turn: what is in a queue between
-    /// a watch and its engine shows at one of them.
+    /// Returns the components with pending work at several moments in a row, between which every task that can run gets its turn: a
+    /// change that is queued between a watch and its engine shows at one of these moments.
     async fn moving_in_turns(&self, registry: &Registry, clock: &gc_kube::Clock) -> Vec<String> {
         let mut moving = self.moving(registry, clock());
         for _ in 0..TURNS {
@@ -175,9 +176,9 @@ impl Activity {
         moving
     }
 
-    /// Waits until nothing is left to do: no request is on its way, every change has been taken in and decided on, and
-    /// nothing is due by `clock`. `rest` returns when everything that can run in the process has run. After `patience`,
-    /// the error says what is still moving.
+    /// Waits until nothing is left to do: no request is in flight, every change has been processed, and nothing is due by `clock`.
+    /// `rest` returns when everything that can run in the process has run. After `patience`, the error lists the components that
+    /// still have work.
     pub async fn settle<R: Future<Output = ()>>(
         &self,
         registry: &Registry,
@@ -186,7 +187,7 @@ impl Activity {
         rest: impl Fn() -> R,
     ) -> Result<(), Vec<String>> {
         let deadline = Instant::now() + patience;
-        // Where the store was when everything that waits for others was last checked.
+        // Position of the store when everything that waits for others was last checked.
         let mut nudged = None;
         loop {
             let before = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
@@ -215,14 +216,14 @@ impl Activity {
 }
 
 impl ActivityTracker {
-    /// A request is sent; it has ended when the answer is dropped.
+    /// Counts a request as in flight until its response is dropped.
     pub fn request(self: &Arc<Self>) -> InFlightGuard {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.activity.happened();
         InFlightGuard(Arc::clone(self))
     }
 
-    /// A watch begins; it moves whenever it has something that was not read.
+    /// Tracks a watch: it is active whenever it has something unread.
     pub fn watch(&self, body: UnsyncBoxBody<Bytes, CutOff>) -> TrackedAnswer {
         let delivery = Arc::new(Delivery::new(self.activity.clone()));
         let mut watches = lock(&self.watches);
@@ -235,12 +236,12 @@ impl ActivityTracker {
         lock(&self.watches).iter().filter_map(Weak::upgrade).any(|watch| watch.moves())
     }
 
-    /// Something has come that may be acted on.
+    /// Notes that something has arrived that the collector may act on.
     pub fn happened(&self) {
         self.activity.happened();
     }
 
-    /// Sets its pending work.
+    /// Sets the pending work.
     pub fn set_waiting(&self, waiting: PendingWork) {
         if std::mem::replace(&mut *lock(&self.waiting), waiting) != waiting {
             self.activity.happened();
@@ -251,7 +252,7 @@ impl ActivityTracker {
         lock(&self.waiting).held > 0
     }
 
-    /// Has everything checked again that waits for others.
+    /// Requests a new check of everything that waits for others.
     fn nudge(&self) {
         self.nudges.send_modify(|nudge| *nudge += 1);
     }
@@ -274,7 +275,7 @@ impl ActivityTracker {
             report("an object is due".to_owned());
         }
         for state in lock(&self.engines).values() {
-            // A resource that is not served is never listed, and delays nothing.
+            // A resource that is not served is never listed, so it delays nothing.
             let is_served = |kind: &&Kind| {
                 let gvr = kind.info().gvr;
                 catalog.find(&gvr.group, &gvr.version, &gvr.resource).is_some()
@@ -307,7 +308,7 @@ impl Progress for ActivityTracker {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 pub struct InFlightGuard(Arc<ActivityTracker>);
 
 impl Drop for InFlightGuard {
@@ -317,21 +318,21 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// Reports whether a path and query ask for a watch, whose answer does not end.
+/// Reports whether a path and query ask for a watch, whose response does not end.
 pub fn is_watch(uri: &http::Uri) -> bool {
     let pairs = uri.query().unwrap_or_default().split('&');
     pairs.filter_map(|pair| pair.strip_prefix("watch=")).any(|value| matches!(value, "true" | "1"))
 }
 
-/// An engine that says when it rests.
+/// An engine that reports when it is at rest.
 pub trait Settled {
-    /// Reports whether it waits for nothing but the passing of time, or for others than itself.
+    /// Reports whether the engine waits for nothing but the passing of time, or for others.
     fn rests(&self) -> bool;
-    /// When something of it is due by the clock of the collectors, if anything is.
+    /// Returns the time at which the engine has something due by the clock of the collectors, if any.
     fn due(&self) -> Option<Timestamp>;
 }
 
-/// An engine whose movement is noted.
+/// An engine with its activity recorded.
 pub struct Instrumented<E> {
     inner: E,
     movement: Arc<ActivityTracker>,
@@ -341,7 +342,7 @@ pub struct Instrumented<E> {
 }
 
 impl<C: AnyCollector> Instrumented<C> {
-    /// The first (0) or a further engine of a retention collector.
+    /// Wraps the first (0) or a further engine of a retention collector.
     pub fn collecting(inner: C, movement: Arc<ActivityTracker>, number: u8) -> Self {
         let unsynced = inner.kinds().to_vec();
         Self { unsynced, ..Self::new(inner, movement, number) }
@@ -349,7 +350,7 @@ impl<C: AnyCollector> Instrumented<C> {
 }
 
 impl<E> Instrumented<E> {
-    /// The first (0) or a further engine of a collector.
+    /// Wraps the first (0) or a further engine of a collector.
     pub fn new(inner: E, movement: Arc<ActivityTracker>, number: u8) -> Self {
         movement.note(number, |state| state.has_news = true);
         Self { inner, movement, number, unsynced: Vec::new(), flying: 0 }
@@ -368,7 +369,7 @@ impl<E> Instrumented<E> {
 
 impl<E: EventEngine + Settled> EventEngine for Instrumented<E> {
     fn handle(&mut self, event: Event) {
-        // A tick changes nothing unless something is due, which the next look for effects shows.
+        // A tick changes nothing unless something is due, which shows when the engine is next polled for effects.
         if !matches!(event, Event::Tick(_)) {
             self.note_news();
         }
@@ -488,7 +489,7 @@ mod tests {
         activity.settle(registry, &clock, Duration::ZERO, || ready(())).await
     }
 
-    /// Simulates the tasks beside a server.
+    /// Simulates the tasks that run beside a server.
     fn pump(registry: &Registry) {
         match registry.poll_pump(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {}
@@ -511,8 +512,8 @@ mod tests {
         assert_eq!(settled(&activity, &registry).await, Ok(()));
     }
 
-    /// A waiter took the name of one collector for all the remaining work, while another collector had yet to take a
-    /// change from its queue.
+    /// `settle` once took the name of one collector for all the remaining work while another collector had yet to take a change
+    /// from its queue.
     #[tokio::test]
     async fn what_is_in_a_queue_shows() {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
@@ -560,7 +561,7 @@ mod tests {
         }
     }
 
-    /// The expiry of annotated objects did not learn that its clock had been set back, and deleted what was not due.
+    /// The expiry of annotated objects once missed that its clock had been set back and deleted objects that were not due.
     #[test]
     fn a_watched_engine_learns_that_its_clock_was_set() {
         let mut watched = Instrumented::new(ClockedEngine::default(), Activity::default().named("expiry"), 0);

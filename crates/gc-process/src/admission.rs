@@ -1,4 +1,4 @@
-//! The ValidatingAdmissionPolicies of deploy/admission: without them, users have controllers delete what they may not
+//! The ValidatingAdmissionPolicies of deploy/admission: without them, users could have controllers delete objects that they may not
 //! delete themselves.
 
 use gc_collectors::permissions::Controller;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::preflight;
 
-/// The policy that belongs to a controller, and what users can do without it.
+/// Policy of each controller, and what users can do without it.
 const POLICIES: [(Controller, &str, &str); 2] = [
     (
         Controller::Expiry,
@@ -31,17 +31,17 @@ const BINDINGS: (&str, &str, &str) =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{controller} runs without the ValidatingAdmissionPolicyBinding {policy}: {danger}")]
 pub struct UnguardedController {
-    /// The name of the controller.
+    /// Name of the controller.
     pub controller: &'static str,
     policy: &'static str,
     danger: &'static str,
 }
 
 impl UnguardedController {
-    /// The remedy.
+    /// Remedy for a missing policy.
     pub const ADVICE: &str = "kubectl apply -k deploy/admission";
 
-    /// Returns an example, for tests of how it is shown.
+    /// Returns an example for tests of the display.
     #[must_use]
     pub fn example() -> Self {
         let (controller, policy, danger) = POLICIES[0];
@@ -49,7 +49,7 @@ impl UnguardedController {
     }
 }
 
-/// Returns those of the enabled controllers whose policy is certainly not bound on the server.
+/// Returns the enabled controllers whose policy is certainly not bound on the server.
 pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<UnguardedController> {
     let mut found = Vec::new();
     for (controller, policy, danger) in POLICIES.into_iter().filter(|row| enabled.contains(&row.0)) {

@@ -11,10 +11,10 @@ use gc_types::{Effect, Outcome, Request, WithheldBy};
 use crate::collectors::MakeSinks;
 use crate::journal::{subject, verb, word};
 
-/// Maximum number of reported effects that are remembered, so that each is reported only once.
+/// Maximum number of reported effects that are remembered so that each is reported only once.
 const REMEMBERED: usize = 65_536;
 
-/// `pods shop/web-1`, for people.
+/// Returns `pods shop/web-1`, for messages.
 fn object(request: &Request, table: &ResourceTable) -> String {
     let Some(key) = subject(request) else { return String::new() };
     let resource = table.get(key.resource).map_or_else(String::new, |route| route.display_name());
@@ -22,21 +22,21 @@ fn object(request: &Request, table: &ResourceTable) -> String {
     format!("{resource} {}{slash}{}", key.namespace, key.name)
 }
 
-/// The audit lines of writes at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
+/// Logs audit lines of writes at info (target `kubegc::audit`), failures at warn, and every decision and read at debug.
 pub struct LogDecisions {
     controller: Controller,
     table: ResourceTable,
 }
 
 impl LogDecisions {
-    /// Of one collector, whose effects name resources by this table.
+    /// Creates the log of one collector; `table` names the resources of its effects.
     #[must_use]
     pub fn new(controller: Controller, table: ResourceTable) -> Self {
         Self { controller, table }
     }
 }
 
-/// The log alone.
+/// Returns only the log.
 #[must_use]
 pub fn log_sinks() -> Arc<MakeSinks> {
     Arc::new(|controller, table| vec![Arc::new(LogDecisions::new(controller, table.clone()))])
@@ -72,7 +72,7 @@ impl Observer for LogDecisions {
     }
 }
 
-/// The UID that a write is guarded by.
+/// Returns the UID that guards a write.
 fn uid(request: &Request) -> String {
     match request {
         Request::Delete { uid, .. }
@@ -85,14 +85,14 @@ fn uid(request: &Request) -> String {
     }
 }
 
-/// Says once of every effect that it would be performed; of another object under the same name, once more.
+/// Reports once of each effect that it would be performed, and once more for another object under the same name.
 pub struct DryRunReport {
     table: ResourceTable,
     said: Mutex<BTreeSet<(String, &'static str, String)>>,
 }
 
 impl DryRunReport {
-    /// Reports each effect once; the table names the resources.
+    /// Creates the report; `table` names the resources.
     #[must_use]
     pub fn new(table: ResourceTable) -> Self {
         Self { table, said: Mutex::default() }
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// The audit lines of these requests and outcomes: controller, verb, verdict, outcome.
+    /// Returns the audit lines of these requests and outcomes: controller, verb, verdict and outcome.
     fn audited(controller: Controller, verdict: Verdict, done: &[(Request, Outcome)]) -> Vec<[String; 4]> {
         let log = Log::default();
         let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
@@ -173,7 +173,7 @@ mod tests {
             .collect()
     }
 
-    /// Deletions and patches alike, of every collector, with the code of their verdict; nothing that was not sent.
+    /// Every deletion and patch of every collector has a line with the code of its verdict; a request that was not sent has none.
     #[test]
     fn every_write_has_an_audit_line_with_its_code() {
         let key = ObjectKey { resource: ResourceId(0), namespace: "shop".into(), name: "a".into() };

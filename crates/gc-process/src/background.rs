@@ -1,8 +1,7 @@
-//! `kubegc up --detach` and `kubegc down`: a server in the background, one for each user.
+//! `kubegc up --detach` and `kubegc down`: a background server, one for each user.
 //!
-//! The process in the background holds a lock on a file for as long as it lives, and writes into it who it is and where
-//! its kubeconfig is. So a number of a process is never taken for another one's, and nothing has to be tidied up after a
-//! crash.
+//! The background process holds a lock on a file as long as it lives, and writes its identity and the location of its kubeconfig
+//! into it. A process number is thus never mistaken for that of another process, and a crash leaves nothing to clean up.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -19,12 +18,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::private_files;
 
-/// The last lines of the log that are shown where the start fails.
+/// Number of the log's last lines that are shown when the start fails.
 const SHOWN_LOG_LINES: usize = 20;
 /// Maximum time for the process to end, and the interval of the checks.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// Maximum time that a process may hold the lock before it writes its identity, or after it removed it.
+/// Maximum time that a process may hold the lock before it writes its identity or after it has removed it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// Largest mark that is read.
 const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
@@ -33,17 +32,17 @@ const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
 #[derive(Clone, Debug, Args)]
 pub struct DownOptions {}
 
-/// Process that runs in the background.
+/// A process in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Background {
     process: i32,
     kubeconfig: PathBuf,
-    /// Its address, if it has added itself to a kubeconfig that was named.
+    /// Address of the server, if it has added itself to a kubeconfig that was named.
     #[serde(default)]
     added: Option<String>,
 }
 
-/// The files of the server in the background, which its user alone can read.
+/// Files of the background server, readable only by its user.
 struct Place(PathBuf);
 
 impl Place {
@@ -56,7 +55,7 @@ impl Place {
         };
         private_files::create_directory(&folder)?;
         let metadata = std::fs::symlink_metadata(&folder)?;
-        // In a directory that all users can write to, another user may have created it.
+        // In a directory that all users can write to, another user may have created the file.
         anyhow::ensure!(
             metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o777 == 0o700,
             "{} is not a private directory of this user; remove it, or set $XDG_RUNTIME_DIR",
@@ -78,7 +77,7 @@ impl Place {
     /// Returns the process that holds the lock, if any.
     fn running(&self) -> anyhow::Result<Option<Background>> {
         let mut text = String::new();
-        // A process that begins or ends holds the lock on an empty file for a moment.
+        // A process that is starting or ending holds the lock on an empty file for a moment.
         let deadline = Instant::now() + WRITE_PATIENCE;
         while text.is_empty() && Instant::now() < deadline {
             let file = self.open_mark()?;
@@ -99,11 +98,11 @@ impl Place {
     }
 }
 
-/// The mark of the process in the background, for as long as it lives.
+/// Mark of the background process, for as long as it lives.
 pub struct Mark(File);
 
 impl Mark {
-    /// `added` is the address of the server where the kubeconfig is one that was named.
+    /// Takes the mark; `added` is the address of the server if its kubeconfig is one that was named.
     pub fn set(kubeconfig: &Path, added: Option<String>) -> anyhow::Result<Self> {
         let mut file = Place::of_user()?.open_mark()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
@@ -120,24 +119,24 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // The lock counts, and it is released with the file.
+        // The lock is what counts, and closing the file releases it.
         let _ = self.0.set_len(0);
     }
 }
 
-/// Leaves the terminal, whose signals are not for a process in the background.
+/// Detaches from the terminal, whose signals are not meant for a background process.
 pub fn leave_terminal() -> anyhow::Result<()> {
     rustix::process::setsid().context("cannot leave the terminal")?;
     Ok(())
 }
 
-/// The kubeconfig of the server that runs in the background, if one does.
+/// Returns the kubeconfig of the background server, if one runs.
 #[must_use]
 pub fn kubeconfig() -> Option<PathBuf> {
     Some(Place::of_user().ok()?.running().ok()??.kubeconfig)
 }
 
-/// Starts this program again with the same arguments, in the background, and waits until it is ready.
+/// Starts this program again with the same arguments in the background, and waits until it is ready.
 pub fn start() -> anyhow::Result<ExitCode> {
     let place = Place::of_user()?;
     if let Some(running) = place.running()? {
@@ -185,7 +184,7 @@ pub fn start() -> anyhow::Result<ExitCode> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// `kubegc down`: stops the server in the background, and waits until it has ended.
+/// Runs `kubegc down`: stops the background server and waits until it has ended.
 pub fn down(_options: &DownOptions) -> anyhow::Result<()> {
     let place = Place::of_user()?;
     let Some(running) = place.running()? else {
@@ -213,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that ends empties its mark before it releases the lock: it runs until then, which is not a failure.
+    /// A server that is ending empties its mark before it releases the lock. Until then it is running, which is not a failure.
     #[test]
     fn a_mark_that_is_empty_for_a_moment_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();

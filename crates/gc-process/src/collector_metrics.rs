@@ -1,4 +1,4 @@
-//! Metrics of every collector: upstream's, which the collectors declare themselves, and ours.
+//! Metrics of every collector: those of upstream, which the collectors declare themselves, and our own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -67,7 +67,7 @@ struct EventLabels {
     r#type: String,
 }
 
-/// All of them. Clones share them.
+/// All metrics of the collectors. Clones share them.
 #[derive(Clone, Debug)]
 pub struct CollectorMetrics {
     declared: Arc<BTreeMap<&'static str, DeclaredMetric>>,
@@ -80,7 +80,7 @@ pub struct CollectorMetrics {
     synced: Family<ControllerLabel, Gauge>,
 }
 
-/// Registers a metric that a collector declares. One without labels is shown without braces.
+/// Registers a metric that a collector declares. A metric without labels is shown without braces.
 fn declare<M, C>(
     catalogue: &mut Catalogue,
     metric: &Metric,
@@ -101,7 +101,7 @@ where
 }
 
 impl CollectorMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn register(catalogue: &mut Catalogue) -> Self {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
@@ -156,7 +156,7 @@ impl CollectorMetrics {
         metrics
     }
 
-    /// The observer that updates them for one collector.
+    /// Returns the observer that updates the metrics for one collector.
     #[must_use]
     pub fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
         let labels = ManagedLabels { name: controller.name(), manager: "kubegc" };
@@ -169,7 +169,7 @@ impl CollectorMetrics {
     }
 }
 
-/// Last reported values.
+/// Values that were reported last.
 #[derive(Default)]
 struct ReportedValues {
     decisions: u64,
@@ -187,7 +187,7 @@ fn labels_of(measurement: &Measurement) -> Labels {
     measurement.metric.labels.iter().copied().zip(values).collect()
 }
 
-/// Counters and gauges count things.
+/// Rounds a value: counters and gauges are whole numbers.
 #[allow(clippy::cast_possible_truncation)] // far below 2^63
 fn whole(value: f64) -> i64 {
     value.round() as i64
@@ -240,7 +240,7 @@ impl Observer for ControllerObserver {
                 gauges.insert((reading.metric.name, labels));
             }
         }
-        // Objects that are no longer read no longer exist.
+        // Metrics that are no longer reported belong to objects that no longer exist.
         for (name, labels) in reported.gauges.difference(&gauges) {
             if let Some(DeclaredMetric::Gauge(family)) = self.metrics.declared.get(name) {
                 family.remove(labels);

@@ -1,4 +1,4 @@
-//! The collectors of a cluster, wired: their adapters over gc-kube.
+//! The collectors of a cluster, connected to it through gc-kube.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ mod left_out;
 
 use left_out::LeftOut;
 
-/// The heading of these flags in help texts.
+/// Heading of these flags in help texts.
 pub const HEADING: &str = "Collectors";
 
 /// Enabled collectors and their settings.
@@ -103,7 +103,7 @@ impl Default for ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// The collectors that are on where no workload controller runs.
+    /// Returns the collectors that are on if no workload controller runs.
     pub fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
         if let Some(word) = self.controllers.iter().find(|word| workloads::is_named(word)) {
             return Err(crate::UsageError::new(format!(
@@ -114,7 +114,8 @@ impl ControllerOptions {
         self.enabled_with(&[])
     }
 
-    /// The same in `kubegc up`, where `*` switches these on as well. What is said of workload controllers has been read.
+    /// Returns the collectors of `kubegc up`, where `*` also enables `also`. The caller has already evaluated the names of workload
+    /// controllers.
     pub fn enabled_with(&self, also: &[Controller]) -> Result<Vec<Controller>, crate::UsageError> {
         let words: Vec<&String> = self.controllers.iter().filter(|word| !workloads::is_named(word)).collect();
         let mut enabled = permissions::enabled_with(&words, also).map_err(|error| {
@@ -155,14 +156,14 @@ impl Settled for gc_ownership::Engine {
         self.is_started() && self.only_polls_left()
     }
 
-    /// Its timers follow a clock of their own, and none that counts is left when it rests.
+    /// Returns `None`: its timers follow a clock of their own, and none of them matters when it is at rest.
     fn due(&self) -> Option<Timestamp> {
         None
     }
 }
 
 impl Settled for ExpiryEngine {
-    /// Its work is due at a time, or in flight as a request.
+    /// Returns true: its work is always either due at a time or in flight as a request.
     fn rests(&self) -> bool {
         true
     }
@@ -172,23 +173,23 @@ impl Settled for ExpiryEngine {
     }
 }
 
-/// Makes the audit sinks of a collector; the table says which resources its effects are about.
+/// Creates the audit sinks of a collector; the table names the resources of its effects.
 pub type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
-/// Start settings of the collectors; `kubegc run` starts that of owner references itself.
+/// Start settings of the collectors; `kubegc run` starts the owner-reference collector itself.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// The clock that they use.
+    /// Clock of the collectors.
     pub clock: Clock,
-    /// Where their metrics are registered, if they are exported.
+    /// Registry of their metrics, if they are exported.
     pub metrics: Option<CollectorMetrics>,
-    /// The audit sinks.
+    /// Constructor of the audit sinks.
     pub sinks: Arc<MakeSinks>,
-    /// The journal among them that a server with collectors shows, if it keeps one.
+    /// Journal among the audit sinks that a server with collectors shows, if it keeps one.
     pub journal: Option<Arc<Journal>>,
     /// Restraints of the collectors.
     pub restraints: Restraints,
-    /// Where it is recorded whether they have something left to do.
+    /// Record of whether the collectors have anything left to do.
     pub activity: Activity,
 }
 
@@ -206,7 +207,7 @@ impl Default for Surroundings {
 }
 
 impl Surroundings {
-    /// The observers of a collector's decisions.
+    /// Returns the observers of a collector's decisions.
     fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         let mut observers = (self.sinks)(controller, table);
         observers.extend(self.metrics.as_ref().map(|metrics| metrics.observer(controller)));
@@ -218,13 +219,13 @@ impl Surroundings {
 pub struct NamespaceOptions {
     /// Delay before the first pass over a terminating namespace.
     pub settle: Duration,
-    /// The server has only just started: no earlier request can still be in progress.
+    /// True if the server has only just started, so no earlier request can still be in progress.
     pub is_first: bool,
-    /// Their names, if the owner-reference collector that observes them runs elsewhere.
+    /// Names of terminating namespaces, if the owner-reference collector that observes them runs elsewhere.
     pub names: Option<NamespaceNames>,
 }
 
-/// Collectors at work on one cluster.
+/// Collectors that are running on one cluster.
 #[derive(Default)]
 pub struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
@@ -235,7 +236,7 @@ pub struct RunningCollectors {
 }
 
 impl RunningCollectors {
-    /// Starts those that are on, each with the client of its own identity.
+    /// Starts the enabled collectors, each with the client of its own identity.
     pub fn start(
         client_of: impl Fn(Controller) -> ApiClient,
         enabled: &[Controller],
@@ -253,7 +254,7 @@ impl RunningCollectors {
             let client = client_of(controller);
             match controller {
                 Controller::GarbageCollector => starter.ownership(client, std::mem::take(&mut observers)),
-                // Below: the names can be received once.
+                // Started below: the names can be received only once.
                 Controller::Namespace => {}
                 Controller::PodGarbageCollector => {
                     let rules = PodCollector::new(settings.terminated_pod_gc_threshold);
@@ -300,14 +301,14 @@ impl RunningCollectors {
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            // Terminating namespaces come from the owner-reference collector's watch; without that one,
-            // they are found by the periodic list of all namespaces.
+            // Terminating namespaces come from the watch of the owner-reference collector; without that collector, the periodic
+            // list of all namespaces finds them.
             starter.namespaces(client_of(Controller::Namespace), namespaces, terminating);
         }
         starter.running
     }
 
-    /// The observer, which also sends notices to the webhook, if there is one.
+    /// Returns the observer; if there is a webhook, it also sends notices there.
     fn with_notices(
         &mut self,
         settings: &ControllerOptions,
@@ -326,7 +327,7 @@ impl RunningCollectors {
         Arc::new(Observers(vec![observer, Arc::new(sender)]))
     }
 
-    /// Runs something beside the collectors, until they stop.
+    /// Runs a task beside the collectors until they stop.
     pub fn add<F>(&mut self, run: impl FnOnce(BoxFuture<'static, ()>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -335,14 +336,14 @@ impl RunningCollectors {
         self.others.push(tokio::spawn(run(stopped).boxed()));
     }
 
-    /// Ends when the collectors are stopped.
+    /// Returns a future that completes when the collectors are stopped.
     fn stopped(&self) -> BoxFuture<'static, ()> {
         let mut stopped = self.stop.subscribe();
-        // An error says that the sender is gone, which is a stop as well.
+        // An error means that the sender is gone, which is a stop as well.
         async move { drop(stopped.wait_for(|stop| *stop).await) }.boxed()
     }
 
-    /// Nothing further is sent; what is in flight gets a moment.
+    /// Stops the collectors: nothing further is sent, and requests in flight get a moment to finish.
     pub async fn shutdown(self) {
         let Self { stop, ownership, namespaces, retention, others } = self;
         stop.send_replace(true);
@@ -367,7 +368,7 @@ impl RunningCollectors {
     }
 }
 
-/// Starts one collector after the other, each in its own task.
+/// Starts the collectors one after the other, each in its own task.
 struct Starter<'a> {
     settings: &'a ControllerOptions,
     options: &'a CollectorOptions,
@@ -398,7 +399,7 @@ impl Starter<'_> {
         self.retention_outside(controller, client, rules, Arc::new(NothingOutside));
     }
 
-    /// A retention collector with what it acts on outside of the cluster.
+    /// Starts a retention collector with its access to resources outside the cluster.
     fn retention_outside<C: Collector + Send + 'static>(
         &mut self,
         controller: Controller,
@@ -408,7 +409,7 @@ impl Starter<'_> {
     ) {
         let (options, surroundings) = (self.options, self.surroundings);
         let observer = surroundings.observer(controller, &retention_table());
-        // Expiry has an engine over all resources besides (0).
+        // The expiry collector also has an engine (0) over all resources.
         let engine = Instrumented::collecting(Engine::new(rules), surroundings.activity.of(controller), 1);
         let collector = RetentionCollector::new(client, engine, options.concurrency, options.dry_run)
             .named(controller.event_source())
@@ -509,7 +510,7 @@ mod tests {
 
     use super::*;
 
-    /// Every flag is that of a collector, and every collector's flags are there.
+    /// Every flag belongs to a collector, and every collector has its flags.
     #[test]
     fn flags_are_those_of_the_table() {
         let command = ControllerOptions::augment_args(clap::Command::new("kubegc"));
@@ -519,7 +520,7 @@ mod tests {
         assert_eq!(given, known);
     }
 
-    /// Upstream's metric of the controllers that run names each of the table.
+    /// Upstream's metric of running controllers names each collector of the table.
     #[tokio::test]
     async fn every_collector_that_runs_is_named_by_the_metric() {
         let mut catalogue = Catalogue::default();

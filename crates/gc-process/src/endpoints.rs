@@ -1,12 +1,12 @@
-//! Common parts of kubegc's own endpoints: a shared path, the bound of request bodies, and failures.
+//! Common parts of kubegc's own endpoints: shared paths, the bound on request bodies, and failures.
 
 use serde_json::{Value, json};
 
-/// The clock of the collectors that run beside the server.
+/// Path of the clock of the collectors that run beside the server.
 pub const CLOCK: &str = "/kubegc/v1/clock";
-/// The deletions that a server has been asked for, as it keeps them.
+/// Path of the deletions that a server was asked for and keeps.
 pub const DELETIONS: &str = "/kubegc/v1/deletions";
-/// Largest order or inquiry.
+/// Largest order or query, in bytes.
 pub const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
 
 /// 405.
@@ -16,13 +16,13 @@ pub fn not_allowed() -> (u16, Value) {
     (405, status(405, "MethodNotAllowed", message, &json!({})))
 }
 
-/// 400 with this message.
+/// Returns a 400 with this message.
 #[must_use]
 pub fn refused(message: &str) -> (u16, Value) {
     (400, status(400, "BadRequest", message, &json!({})))
 }
 
-/// The Status of a failure.
+/// Returns the Status of a failure.
 #[must_use]
 pub fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,10 +1,10 @@
-//! The law of orders on a Lease, as the body of a fuzz target (`fuzz/` at the root), which runs as a test, too.
+//! The invariant of orders on a Lease, as the body of a fuzz target (`fuzz/` at the root); it also runs as a test.
 
 use serde_json::{Value, json};
 
 use crate::lease::orders::Orders;
 
-/// A Lease: what its annotations order is what they order when they are written again.
+/// Checks that the orders in the annotations of a Lease are the same after they are written again.
 pub fn lease_orders(data: &[u8]) {
     let Ok(lease) = serde_json::from_slice::<Value>(data) else { return };
     let orders = Orders::of_lease(&lease);

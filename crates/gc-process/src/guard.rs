@@ -7,14 +7,14 @@ use http::header::{
 };
 use http::{HeaderMap, Method};
 
-/// Scripts and styles of this server alone, no frames around the page, nothing from elsewhere.
+/// Allows scripts and styles of this server only, no frames around the page, and nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Where links on other sites may lead.
+/// Paths that links on other sites may lead to.
 const ARRIVALS: [&str; 2] = ["/ui", "/ui/login"];
 
-/// The answer with the security headers.
+/// Returns the answer with the security headers.
 pub fn protected(mut answer: ExtensionAnswer) -> ExtensionAnswer {
     let headers: [(HeaderName, &'static str); 7] = [
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -33,8 +33,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Why a request is refused as one of another site, if it is. A browser says where a request comes from; other clients
-/// say nothing, and are no way around a user's back.
+/// Explains why a request is refused as coming from another site, if it is. A browser states where a request comes from; other
+/// clients state nothing, and cannot act behind a user's back.
 #[must_use]
 pub fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     let site = text(headers, &HeaderName::from_static("sec-fetch-site"));
@@ -49,20 +49,20 @@ pub fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     None
 }
 
-/// Why a request to the page or its API is refused, if it is.
+/// Explains why a request to the page or its API is refused, if it is.
 #[must_use]
 pub fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     if let Some(why) = foreign(headers) {
         return Some(why);
     }
-    // Browsers send this type to another site only after having asked, which is not answered.
+    // A browser sends this content type to another site only after a preflight request, which we do not answer.
     let content_type = text(headers, &CONTENT_TYPE);
     let is_json = content_type.split(';').next().is_some_and(|kind| kind.trim() == "application/json");
     (method == Method::POST && !is_json).then_some("the Content-Type of an order is application/json")
 }
 
-/// Reports whether somebody follows a link on another site to the page. Its cookie is not sent then; what is answered
-/// is a page without content that comes again, from this site.
+/// Reports whether a user follows a link on another site to the page. The browser does not send the cookie then; the response is a
+/// page without content that loads itself again, from this site.
 pub fn is_arrival(request: &ExtensionRequest) -> bool {
     let sent = |name: &'static str| text(&request.headers, &HeaderName::from_static(name));
     request.method == Method::GET
@@ -72,8 +72,8 @@ pub fn is_arrival(request: &ExtensionRequest) -> bool {
         && sent("sec-fetch-dest") == "document"
 }
 
-/// Opens a session: the cookie is for this server alone, unseen by scripts and never sent from other sites. The page
-/// follows by a refresh, which comes from this site where a redirect would come from that of the link.
+/// Opens a session: its cookie is for this server only, hidden from scripts and never sent from other sites. The page follows by a
+/// refresh, which comes from this site; a redirect would count as coming from the site of the link.
 #[must_use]
 pub fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
     let name = session_cookie(headers);
@@ -94,7 +94,7 @@ pub fn signed_out(headers: &HeaderMap) -> ExtensionAnswer {
 }
 
 fn with_cookie(page: &'static str, cookie: String) -> ExtensionAnswer {
-    // Tokens are made of letters, digits, hyphens and underscores.
+    // Tokens consist of letters, digits, hyphens and underscores.
     let cookie = HeaderValue::try_from(cookie).unwrap_or_else(|_| HeaderValue::from_static(""));
     ExtensionAnswer {
         code: 200,
@@ -104,7 +104,7 @@ fn with_cookie(page: &'static str, cookie: String) -> ExtensionAnswer {
     }
 }
 
-/// Leads elsewhere on this server.
+/// Redirects to another path of this server.
 #[must_use]
 pub fn redirect(to: &'static str) -> ExtensionAnswer {
     ExtensionAnswer {

@@ -1,5 +1,5 @@
-//! The journal: every effect with its reason, evidence, outcome and duration, one JSON object per line. The newest
-//! entries are kept in memory (`recent`); where there is a file, all are appended to it (`file`).
+//! The journal: every effect with its reason, evidence, outcome and duration, one JSON object per line. The newest entries are kept
+//! in memory (`recent`); if there is a file, all entries are appended to it (`file`).
 
 mod entry;
 mod file;
@@ -32,35 +32,35 @@ pub use serve::{FoundEntries, PATH, answer};
 pub const SERVER_JOURNAL: &str = "journal.jsonl";
 /// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
-/// Pause in which the thread gathers entries after it has written some: under load, waking it for each costs more
-/// than writing it.
+/// Pause in which the thread gathers entries after it has written some: under load, waking it for each entry costs more than
+/// writing it.
 const GATHERING_PAUSE: Duration = Duration::from_millis(10);
-/// Searches at a time; each reads all files.
+/// Maximum number of concurrent searches; each reads all files.
 const SEARCHES_AT_ONCE: usize = 2;
 /// Maximum number of clients that follow the journal.
 const MAXIMUM_FOLLOWERS: usize = 32;
-/// Of these, those of one user.
+/// Maximum number of these clients that belong to one user.
 const MAXIMUM_FOLLOWERS_OF_USER: usize = 16;
 
-/// Why a journal has no file.
+/// Reason why a journal has no file.
 #[derive(Debug)]
 pub struct InMemoryOnly(anyhow::Error);
 
 impl InMemoryOnly {
-    /// Says so in the log.
+    /// Logs the reason.
     pub fn log(&self) {
         tracing::info!("the journal is kept in memory only: {:#}", self.0);
     }
 }
 
-/// Takes entries on any thread, and keeps and writes them on its own.
+/// Takes entries on any thread, and keeps and writes them on a thread of its own.
 pub struct Journal {
     recent: Arc<Recent>,
     /// File of the entries, if any.
     file: Option<PathBuf>,
     queue: Mutex<Option<SyncSender<Value>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
-    /// Entries that were lost because too many waited, or because the disk did not take them.
+    /// Number of entries that were lost because the queue was full or because the disk did not take them.
     dropped: Arc<AtomicU64>,
     searches: Arc<Semaphore>,
     followers: UserLimits,
@@ -70,19 +70,19 @@ pub struct Journal {
 struct Writer {
     recent: Arc<Recent>,
     file: Option<RotatedFile>,
-    /// The server that the entries are about, if each of them names it.
+    /// Server that the entries are about, if each of them names it.
     server: Option<String>,
     lost: Arc<AtomicU64>,
 }
 
 impl Journal {
-    /// Keeps entries in memory, and appends them to a file if there is one. With a server, each entry names it.
+    /// Keeps entries in memory and, if there is a file, appends them to it. With a server, each entry names it.
     pub fn open(options: Option<JournalOptions>, server: Option<String>) -> anyhow::Result<Self> {
         let path = options.as_ref().map(|options| options.file.clone());
         Self::start(path, options.map(RotatedFile::open).transpose()?, server)
     }
 
-    /// The same with a file by default: where it cannot be written, memory is enough, and the log is to say why.
+    /// Opens the journal with a file by default: if it cannot be written, memory is enough, and the log should say why.
     pub fn open_default(
         options: JournalOptions,
         server: Option<String>,
@@ -118,21 +118,21 @@ impl Journal {
         })
     }
 
-    /// Number of missing entries.
+    /// Returns the number of missing entries.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits and closes the file.
+    /// Writes the queued entries and closes the file.
     pub fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The writer ends by itself; that it panicked is all there could be to say.
+            // The writer ends by itself; an error could only say that it panicked.
             let _ = writer.join();
         }
     }
 
-    /// Records something that is not an effect. The time is added.
+    /// Records something that is not an effect, and adds the time.
     pub fn record(&self, mut entry: Value) {
         entry["time"] = entry::now().into();
         self.append(entry);
@@ -145,7 +145,7 @@ impl Journal {
         }
     }
 
-    /// Returns the entries about something: from its files, and from memory those that no file has.
+    /// Returns the entries of this selection: those of its files, and from memory those that are in no file.
     pub fn search(&self, selection: &Selection) -> Found {
         let unwritten = self.recent.unwritten();
         let mut found = match self.file.as_deref().map(|file| search(file, selection)) {
@@ -187,7 +187,7 @@ impl Writer {
         match &result {
             Ok(()) => self.recent.wrote(lines.len()),
             Err(error) => {
-                // Some of them may have got through.
+                // Some of the lines may have been written.
                 let lost = u64::try_from(lines.len()).unwrap_or(u64::MAX);
                 self.lost.fetch_add(lost, Ordering::Relaxed);
                 if !*failing {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_the_disk_does_not_take_is_counted_and_still_known() {
-        // Writing to this device fails as a full disk does.
+        // Writing to this device fails as on a full disk.
         let options = JournalOptions { file: "/dev/full".into(), largest_bytes: 1 << 20, older_files: 0 };
         let journal = Journal::open(Some(options), None).unwrap();
         for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Kubeconfig files: where they are by default, and how a cluster is added to one that is there.
+//! Kubeconfig files: their default locations, and how a cluster is added to an existing file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::UsageError;
 
-/// The administrator's kubeconfig in a data directory.
+/// Name of the administrator's kubeconfig in a data directory.
 pub const FILE_NAME: &str = "admin.kubeconfig";
 /// Name of the cluster, the user and the context.
 const CLUSTER: &str = "kubegc";
@@ -17,7 +17,7 @@ const ENTRIES: [(&str, &str); 3] = [("clusters", CLUSTER), ("users", USER), ("co
 /// Largest kubeconfig that is read.
 const MAXIMUM_BYTES: u64 = 8 << 20;
 
-/// Where `kubegc up` and `kubegc apiserver` keep data unless they are given a place.
+/// Returns the directory in which `kubegc up` and `kubegc apiserver` keep data unless another one is given.
 pub fn default_data_dir() -> anyhow::Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("XDG_DATA_HOME")
@@ -26,25 +26,25 @@ pub fn default_data_dir() -> anyhow::Result<PathBuf> {
         .context("neither $XDG_DATA_HOME nor $HOME is set: say --data-dir DIR or --ephemeral")
 }
 
-/// The token of a pod's account.
+/// Token of a pod's service account.
 const TOKEN_OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Kind of command that looks for a cluster which no flag names.
+/// Kind of command that needs a cluster which no flag selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caller {
-    /// A person, as with kubectl: `~/.kube/config` comes before the account of a pod.
+    /// A user, as with kubectl: `~/.kube/config` comes before the service account of a pod.
     #[default]
     Person,
-    /// A controller, as with client-go's `BuildConfigFromFlags`: the account of its pod comes first.
+    /// A controller, as with client-go's `BuildConfigFromFlags`: the service account of its pod comes first.
     Controller,
 }
 
-/// Where the cluster is found that no flag names.
+/// Location of a cluster that no flag selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// In `$KUBECONFIG`.
     Environment,
-    /// By the account of this pod.
+    /// By the service account of this pod.
     Account,
     /// In `~/.kube/config`.
     Home,
@@ -63,7 +63,7 @@ struct KubeconfigLocations {
 }
 
 impl Caller {
-    /// Where it finds its cluster.
+    /// Returns the location of the cluster.
     pub fn find(self) -> Found {
         let home = std::env::var_os("HOME");
         let places = KubeconfigLocations {
@@ -89,7 +89,7 @@ fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-/// Reports whether this process is in a pod that has an account.
+/// Reports whether this process is in a pod that has a service account.
 #[must_use]
 pub fn is_in_pod() -> bool {
     is_set("KUBERNETES_SERVICE_HOST")
@@ -97,7 +97,7 @@ pub fn is_in_pod() -> bool {
         && Path::new(TOKEN_OF_POD).is_file()
 }
 
-/// The kubeconfig of the server that `kubegc up` runs on this machine.
+/// Returns the kubeconfig of the server that `kubegc up` runs on this machine.
 fn of_local_server() -> Option<PathBuf> {
     crate::background::kubeconfig().or_else(|| {
         let file = default_data_dir().ok()?.join(FILE_NAME);
@@ -105,7 +105,7 @@ fn of_local_server() -> Option<PathBuf> {
     })
 }
 
-/// Reads a kubeconfig file; `None` if there is no such file. A file that is not a kubeconfig is refused.
+/// Reads a kubeconfig file; `None` if it does not exist. A file that is not a kubeconfig is refused.
 pub fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -136,7 +136,7 @@ pub fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     Ok(Some(document))
 }
 
-/// Adds the cluster to a kubeconfig file as the context `kubegc`, and makes it the current one where none is. All other
+/// Adds the cluster to a kubeconfig file as the context `kubegc`, and makes it the current context if there is none. All other
 /// contexts stay as they are.
 pub fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Result<()> {
     let Some(present) = read(path)? else {
@@ -148,13 +148,14 @@ pub fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Result<()>
 
 fn write(path: &Path, document: &Value) -> anyhow::Result<()> {
     let text = crate::yaml::to_string(document).context("the merged kubeconfig")?;
-    // A link stays a link.
+    // A symbolic link remains one.
     let path = path.canonicalize().with_context(|| format!("cannot write {}", path.display()))?;
     gc_apiserver::write_private(&path, text)?;
     Ok(())
 }
 
-/// Takes out what [`merge`] has added for the server at this address; where another cluster has our name by now, nothing.
+/// Removes the entries that [`merge`] has added for the server at this address; does nothing if another cluster has our name by
+/// now.
 pub fn remove(path: &Path, server: &str) -> anyhow::Result<()> {
     match read(path)?.and_then(|present| without(present, server)) {
         Some(rest) => write(path, &rest),
@@ -162,7 +163,8 @@ pub fn remove(path: &Path, server: &str) -> anyhow::Result<()> {
     }
 }
 
-/// `present` without our cluster, user and context, and no current context in place of ours; `None` if it does not have the cluster.
+/// Returns `present` without our cluster, user and context, and without ours as the current context; `None` if it does not have the
+/// cluster.
 fn without(mut present: Value, server: &str) -> Option<Value> {
     let mut clusters = present["clusters"].as_array().into_iter().flatten();
     if !clusters.any(|entry| entry["name"] == CLUSTER && entry["cluster"]["server"] == server) {
@@ -179,7 +181,7 @@ fn without(mut present: Value, server: &str) -> Option<Value> {
     Some(present)
 }
 
-/// `present` with our cluster, user and context in place of those of the same names.
+/// Returns `present` with our cluster, user and context in place of any of the same names.
 fn merged(mut present: Value, ours: &Value) -> Value {
     for (list, name) in ENTRIES {
         let entries = ours[list].as_array().cloned().unwrap_or_default();
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
-    /// `kubegc down` left its context behind, and as the current one.
+    /// `kubegc down` once left its context behind, even as the current one.
     #[test]
     fn what_was_added_is_taken_out_again() {
         let folder = tempfile::tempdir().unwrap();

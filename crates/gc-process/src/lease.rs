@@ -1,4 +1,4 @@
-//! The Lease that the replicas of a collector share: its election, and the orders of operators on it.
+//! The Lease that the replicas of a collector share: election, and the orders of operators on it.
 
 pub mod control;
 pub mod election;
@@ -9,18 +9,18 @@ use clap::Args;
 use gc_kube::connection::Answer;
 use gc_kube::requests::{ObjectAnswer, RequestedObject, answered_object};
 
-/// The name and the namespace of the Lease unless flags say otherwise.
+/// Default name of the Lease.
 const LEASE_NAME: &str = "kubegc-garbage-collector";
 const LEASE_NAMESPACE: &str = "kube-system";
-/// The heading of the election's flags in help texts.
+/// Heading of the election's flags in help texts.
 pub const HEADING: &str = "Leader election";
 
 /// Namespace and name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Its namespace.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
 }
 
@@ -61,13 +61,13 @@ pub struct LeaseFlags {
 }
 
 impl LeaseFlags {
-    /// The Lease unless flags name another one; the collectors of `kubegc up` obey it.
+    /// Returns the Lease that is used unless flags name another; the collectors of `kubegc up` follow its orders.
     #[must_use]
     pub fn default_name() -> LeaseName {
         LeaseName { namespace: LEASE_NAMESPACE.into(), name: LEASE_NAME.into() }
     }
 
-    /// The Lease that they name.
+    /// Returns the Lease that the flags name.
     #[must_use]
     pub fn name(&self) -> LeaseName {
         let namespace = self.leader_elect_resource_namespace.clone();

@@ -1,5 +1,5 @@
-//! The parts that every process of kubegc shares, whatever it serves: the cluster's collectors with their restraints and
-//! observers, the journal, metrics, operational pages, logging, and the helpers for files and endpoints.
+//! Parts that all kubegc processes share: the cluster's collectors with their restraints and observers, the journal, metrics,
+//! operational pages, logging, and helpers for files and endpoints.
 //!
 //! Start with [`collectors::RunningCollectors::start`]. Commands are in the crate `kubegc`.
 

@@ -1,20 +1,20 @@
-//! Lines of text that others have written, each within a bound.
+//! Bounded reading of lines that others have written.
 
 use std::io::{BufRead, Read as _, Result};
 
 /// A line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// With its newline.
+    /// Complete, with its newline.
     Whole(&'a [u8]),
-    /// The last one, without a newline: its writer may be in the middle of it, or was killed there.
+    /// The last line, without a newline: its writer may be in the middle of it, or was killed there.
     Torn(&'a [u8]),
-    /// It exceeds the bound, and was skipped.
+    /// Skipped because it exceeds the bound.
     TooLong,
 }
 
 impl<'a> Line<'a> {
-    /// Returns the text, unless it is too long.
+    /// Returns the text of the line, unless it is too long.
     #[must_use]
     pub const fn text(&self) -> Option<&'a [u8]> {
         match self {
@@ -32,7 +32,7 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Of lines that have at most this many bytes, the newline among them.
+    /// Reads lines of at most this many bytes, including the newline.
     pub const fn new(input: R, longest_bytes: usize) -> Self {
         Self { input, longest_bytes, line: Vec::new() }
     }

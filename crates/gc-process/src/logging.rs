@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// kube-rs warns with every connection that a certificate is not verified; we do once.
+/// Filter for a warning that kube-rs logs with every connection whose certificate is not verified; we log it once.
 const UNVERIFIED_ONCE: &str = "kube_client::client::tls=error";
 
 /// Formats of the log.
@@ -31,25 +31,25 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Text at this level.
+    /// Creates the options of a text log at this level.
     #[must_use]
     pub fn text(level: &str) -> Self {
         Self { log_format: Some(LogFormat::Text), log_level: Some(level.to_owned()) }
     }
 }
 
-/// Starts logging, as text unless something else is asked for. An invalid level is an error.
+/// Starts logging, as text unless another format is requested. An invalid level is an error.
 pub fn start(options: &LogOptions) -> anyhow::Result<()> {
     start_as(options, options.log_format.unwrap_or_default())
 }
 
-/// The same for what runs unattended: text on a terminal, JSON elsewhere.
+/// Starts logging of an unattended process: text on a terminal, JSON elsewhere.
 pub fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
     let usual = if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json };
     start_as(options, options.log_format.unwrap_or(usual))
 }
 
-/// A word of a filter that is not a level, and names no target with a level: the filter would take it for a target.
+/// Returns a word of a filter that is not a level and does not name a target with a level: the filter would take it for a target.
 fn unknown_level(filter: &str) -> Option<&str> {
     let words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
     let is_target = |word: &&str| word.contains(['=', '[']);
@@ -58,7 +58,7 @@ fn unknown_level(filter: &str) -> Option<&str> {
         .find(|word| word.parse::<tracing_subscriber::filter::LevelFilter>().is_err())
 }
 
-/// The filter with what holds unless it says otherwise.
+/// Returns the filter with our defaults, which it may override.
 fn with_defaults(filter: &str) -> String {
     if filter.contains("kube_client") { filter.to_owned() } else { format!("{UNVERIFIED_ONCE},{filter}") }
 }

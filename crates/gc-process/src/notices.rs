@@ -18,11 +18,11 @@ use crate::outside::positive;
 
 /// Maximum number of notices that wait for the webhook; further ones are dropped and logged.
 const QUEUED_NOTICES: usize = 1_000;
-/// Maximum number of tries to send a notice.
+/// Maximum number of attempts to send a notice.
 const TRIES: u32 = 5;
-/// Time before the second try; doubled with each further one.
+/// Time before the second attempt; doubled for each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The type of these events.
+/// Type of these events.
 const EVENT_TYPE: &str = "io.kubegc.retention.notice.v1";
 
 /// Options of the webhook.
@@ -43,7 +43,7 @@ pub struct NoticeOptions {
 }
 
 impl NoticeOptions {
-    /// The webhook, if there is one.
+    /// Returns the webhook, if there is one.
     pub fn webhook(&self) -> Result<Option<Webhook>, UsageError> {
         let Some(url) = &self.notice_webhook else { return Ok(None) };
         let options = WebhookOptions {
@@ -56,7 +56,7 @@ impl NoticeOptions {
     }
 }
 
-/// Sends what an observer sees of notices.
+/// Sends the notices that an observer sees.
 #[derive(Clone, Debug)]
 pub struct NoticeSender {
     queue: mpsc::Sender<Value>,
@@ -66,7 +66,8 @@ pub struct NoticeSender {
 }
 
 impl NoticeSender {
-    /// `table` says what the objects are. The future sends until every clone of this has been dropped.
+    /// Creates the sender; `table` names the resources of the objects. The future sends until every clone of the sender has been
+    /// dropped.
     pub fn new(
         webhook: Webhook,
         table: ResourceTable,
@@ -87,7 +88,7 @@ impl NoticeSender {
     }
 }
 
-/// A notice as a structured CloudEvent.
+/// Returns a notice as a structured CloudEvent.
 fn cloud_event(id: &str, object: &Value, message: &str) -> Value {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let path = [text("apiVersion"), text("kind"), text("namespace"), text("name")];
@@ -112,7 +113,7 @@ impl Observer for NoticeSender {
     }
 }
 
-/// Sends notices until there are no more; a try that fails is repeated after this time, doubled each time.
+/// Sends notices until there are no more; a failed attempt is repeated after `first_retry`, doubled each time.
 async fn send(webhook: Webhook, mut notices: mpsc::Receiver<Value>, first_retry: Duration) {
     while let Some(event) = notices.recv().await {
         let mut pause = first_retry;
@@ -145,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// A webhook on loopback, and the ids of the notices that it was sent; it takes those that the closure says.
+    /// Starts a webhook on loopback; returns it and the ids of the notices that it received. It accepts those that the closure
+    /// selects.
     fn webhook(takes: impl Fn(&Value) -> bool + Send + 'static) -> (Webhook, Arc<Mutex<Vec<Value>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/notices", listener.local_addr().unwrap());
@@ -208,7 +210,7 @@ mod tests {
         sender.finished(effect, outcome, 1, Duration::ZERO);
     }
 
-    /// Only notices that were written as Events are sent, and each has an id of its own.
+    /// Only notices that were written as Events are sent, and each has its own id.
     #[tokio::test]
     async fn written_notices_are_sent_as_cloud_events() {
         let (webhook, sent) = webhook(|event| {
@@ -235,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A notice that is never taken is tried five times, and holds up the next one no longer.
+    /// A notice that is never accepted is tried five times and then delays the next one no longer.
     #[tokio::test]
     async fn a_notice_that_is_refused_is_given_up_after_five_tries() {
         let (webhook, sent) = webhook(|event| event["subject"] != "apps/v1/Deployment/shop/bad");
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(*sent.lock().unwrap(), expected);
     }
 
-    /// While the webhook does not answer, a bounded number waits, and no deletion does.
+    /// While the webhook does not answer, a bounded number of notices waits, and no deletion does.
     #[tokio::test]
     async fn notices_beyond_the_queue_are_dropped() {
         let (webhook, sent) = webhook(|_| true);

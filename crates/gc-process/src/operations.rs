@@ -1,7 +1,7 @@
-//! The small HTTP server of a collector: `/metrics`, `/healthz`, `/livez`, `/readyz`, and what pages a collector adds.
+//! The small HTTP server of a collector: `/metrics`, `/healthz`, `/livez`, `/readyz`, and the pages that a collector adds.
 //!
-//! On a loopback address whoever reaches it may read everything. On any other address it speaks TLS, and everything but
-//! health is for users with permission for the path (`nonResourceURLs`), as for Kubernetes' own components.
+//! On a loopback address, everybody who can reach it may read everything. On any other address it speaks TLS, and everything but
+//! health is for users with permission for the path (`nonResourceURLs`), as with Kubernetes' own components.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,19 +24,19 @@ use crate::UsageError;
 use crate::guard;
 use crate::reviews::{ReviewError, Reviews};
 
-/// Connections served at once; for one more, an idle one ends.
+/// Maximum number of connections; for one more, an idle one is closed.
 const MAX_CONNECTIONS: usize = 512;
-/// Paths that are open to everybody: kubelets ask without credentials.
+/// Paths that are open to everybody: kubelets send no credentials.
 const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// Further pages that are made at a time.
+/// Maximum number of further pages that are rendered at a time.
 const PAGES_AT_ONCE: usize = 4;
-/// The media type of text.
+/// Media type of text.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Contents of the server's pages.
+/// Content of the server's pages.
 #[derive(Clone)]
 pub struct OperationsPages {
-    /// The metrics.
+    /// Metrics.
     pub metrics: Arc<Registry>,
     /// `true` once the first passes are done.
     pub ready: Arc<AtomicBool>,
@@ -44,25 +44,25 @@ pub struct OperationsPages {
     pub pages: Option<Arc<dyn Pages>>,
 }
 
-/// The answer of a page: made at once, or by a question to something else.
+/// Response of a page: ready at once, or after asking something else.
 pub enum PageAnswer {
     /// A document of this media type.
     Document(&'static str, String),
-    /// The answer that this future returns.
+    /// Response that this future returns.
     Asked(BoxFuture<'static, ExtensionAnswer>),
 }
 
-/// Pages that a collector adds. Called on the server's tasks; a slow answer delays its client only.
+/// Pages that a collector adds. Called on the server's tasks; a slow response delays only its client.
 pub trait Pages: Send + Sync {
-    /// Brings the metrics up to date before they are shown.
+    /// Updates the metrics before they are shown.
     fn refresh(&self);
-    /// Why the process should be restarted, if it should.
+    /// Returns the reason why the process should be restarted, if it should.
     fn unhealthy(&self) -> Option<String>;
-    /// Why it is not ready, where more is known than that the first pass is not done.
+    /// Returns the reason why the process is not ready, if more is known than that the first pass is not done.
     fn unready(&self) -> Option<String> {
         None
     }
-    /// The page at a path, if there is one, for a user (an empty name for everybody on this machine).
+    /// Returns the page at a path, if there is one, for a user (an empty name stands for everybody on this machine).
     fn page(&self, user: &str, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
     /// Performs a POST to a path, if there is an action for it.
     fn order(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
@@ -70,7 +70,7 @@ pub trait Pages: Send + Sync {
     }
 }
 
-/// The heading of flags of listeners in help texts.
+/// Heading of the flags of listeners in help texts.
 pub const PAGES_HEADING: &str = "Metrics and pages";
 
 /// The certificate of pages on an address that is not loopback.
@@ -86,7 +86,7 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// The certificate that was given, or a new one.
+    /// Returns the given certificate, or a new one.
     pub fn load(&self) -> Result<ListenerTls> {
         let read = |flag: &str, file: &PathBuf| {
             std::fs::read(file)
@@ -106,19 +106,19 @@ impl TlsFlags {
 
 /// Access rule of the pages.
 pub enum Protection {
-    /// Everybody who can reach the server.
+    /// Open to everybody who can reach the server.
     Open,
-    /// Users with permission, over TLS.
+    /// Only for users with permission, over TLS.
     Reviewed {
-        /// The certificate.
+        /// Certificate of the server.
         tls: Arc<ListenerTls>,
-        /// Authenticator of users; without an API server no user is known.
+        /// Authenticator of users; without an API server, no user is known.
         reviews: Option<Box<Reviews>>,
     },
 }
 
 impl Protection {
-    /// For an address: open on loopback; elsewhere for those that the API server of this client knows.
+    /// Returns the rule for an address: open on loopback; elsewhere, for users whom the API server of this client knows.
     pub fn of(address: SocketAddr, flags: &TlsFlags, client: Option<&ApiClient>) -> Result<Self> {
         if address.ip().to_canonical().is_loopback() {
             return Ok(Self::Open);
@@ -127,7 +127,7 @@ impl Protection {
         Ok(Self::Reviewed { tls: Arc::new(flags.load()?), reviews })
     }
 
-    /// The certificate, if there is one.
+    /// Returns the certificate, if there is one.
     #[must_use]
     pub fn tls(&self) -> Option<Arc<ListenerTls>> {
         match self {
@@ -136,11 +136,11 @@ impl Protection {
         }
     }
 
-    /// Refuses a request for a path that is not for its user; returns the name of the user otherwise.
+    /// Refuses a request for a path that its user may not read; otherwise returns the name of the user.
     async fn admit(&self, request: &Request<Incoming>, peer: &Peer) -> Result<String, ExtensionAnswer> {
         let path = request.uri().path();
         let Self::Reviewed { reviews, .. } = self else {
-            // A browser on this machine asks for whatever site it shows.
+            // A browser on this machine also sends requests on behalf of any site that it shows.
             if let Some(why) = guard::foreign(request.headers()) {
                 return Err(text(StatusCode::FORBIDDEN, why));
             }
@@ -191,7 +191,7 @@ impl Protection {
     }
 }
 
-/// Listens until the process ends. Returns the address (the port may have been 0).
+/// Listens until the process ends. Returns the address, since the given port may be 0.
 pub async fn serve(
     address: SocketAddr,
     shown: OperationsPages,
@@ -242,7 +242,8 @@ async fn answer(user: &str, request: &Request<Incoming>, shown: &OperationsPages
     }
 }
 
-/// Writing out a large graph takes a while: not on a thread that others need, and few at a time, also after their clients have gone.
+/// Renders a further page. A large graph takes a while, so this happens on a separate thread, and only a few run at a time, even
+/// after their clients have gone.
 async fn further(shown: &OperationsPages, user: &str, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
     static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(PAGES_AT_ONCE)));
     let (pages, is_order) = (shown.pages.clone()?, method == Method::POST);

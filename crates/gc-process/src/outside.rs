@@ -1,4 +1,4 @@
-//! The options of what collectors do outside the API server: storage behind CSI drivers and in folders, machines at providers.
+//! Options for the collectors' work outside the API server: storage behind CSI drivers and in directories, machines at providers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,13 +151,14 @@ impl OutsideOptions {
         }
     }
 
-    /// Storage of the drivers and folders that are named; `client` reads secrets. Must be made within a tokio runtime.
+    /// Returns the storage of the configured drivers and directories; `client` reads secrets. Must be called within a tokio
+    /// runtime.
     pub fn storage(&self, client: ApiClient) -> StorageOutside {
         let calls = csi::Options { call_timeout: self.csi_timeout };
         StorageOutside::new(client, &self.csi_endpoint, calls, self.enable_hostpath_provisioner)
     }
 
-    /// When a node is deleted.
+    /// Returns the conditions for deleting a node.
     #[must_use]
     pub fn node_policy(&self) -> NodePolicy {
         NodePolicy {

@@ -1,4 +1,4 @@
-//! Before anything starts: does the server answer, does it know us, may we do what we have to?
+//! Checks before anything starts: the server must answer, know our user, and permit what we have to do.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// First and longest pause between two tries to reach the server.
+/// First and longest pause between two attempts to reach the server.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// All that is needed where nothing is performed.
+/// Verbs that are needed if nothing is performed.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// Something is forbidden; says what to add.
+/// Something is forbidden; the message says what to add.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server forbids to {} {}{}{}: add to our {}: {}",
@@ -24,23 +24,23 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
     .namespace, self.role(), self.rule()
 )]
 pub struct ForbiddenRequest {
-    /// The forbidden verbs.
+    /// Forbidden verbs.
     pub verbs: Vec<String>,
     /// API group; empty for the core group.
     pub group: String,
     /// Plural name, with the subresource if there is one.
     pub resource: String,
-    /// Namespace; empty where the whole cluster is meant.
+    /// Namespace; empty for the whole cluster.
     pub namespace: String,
 }
 
-/// Several things are forbidden, each with what to add.
+/// Several requests that are forbidden, each with the rule to add.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct MissingRules(Vec<ForbiddenRequest>);
 
 impl ForbiddenRequest {
-    /// The rule to add.
+    /// Returns the rule to add.
     #[must_use]
     pub fn rule(&self) -> String {
         let Self { verbs, group, resource, .. } = self;
@@ -48,7 +48,7 @@ impl ForbiddenRequest {
         format!("{{apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}]}}")
     }
 
-    /// Where to add it.
+    /// Returns the kind of role to add the rule to.
     #[must_use]
     pub fn role(&self) -> &'static str {
         if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
@@ -67,7 +67,7 @@ fn quoted(verbs: &[String]) -> String {
     verbs.iter().map(|verb| format!("\"{verb}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// A request with a JSON body and a JSON answer.
+/// Returns a request with a JSON body and a JSON answer.
 pub fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
     let body = body.map_or_else(Full::default, |value| Full::new(Bytes::from(value.to_string())));
     let mut request = Request::new(body);
@@ -79,7 +79,7 @@ pub fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full
     request
 }
 
-/// Returns a PATCH of this content type; the path may have a query.
+/// Returns a PATCH with this content type; the path may have a query.
 #[must_use]
 pub fn patch(path: &str, content_type: &'static str, body: &Value) -> Request<Full<Bytes>> {
     let mut request = request(Method::PATCH, path, Some(body));
@@ -88,7 +88,7 @@ pub fn patch(path: &str, content_type: &'static str, body: &Value) -> Request<Fu
     request
 }
 
-/// The message of a Status, or the beginning of what was sent instead.
+/// Returns the message of a Status, or the beginning of another body.
 pub fn message(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match status["message"].as_str() {
@@ -103,10 +103,10 @@ pub fn message(answer: &Answer) -> String {
     }
 }
 
-/// Maximum silence of a server before a message says that something waits for it.
+/// Maximum silence of a server before a message reports that something waits for it.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Waits (or with `patient` false, does not) for a server that answers and knows us.
+/// Waits (or, if `patient` is false, does not wait) for a server that answers and knows our user.
 pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
     let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
@@ -149,7 +149,7 @@ pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Reports whether the server is that of `kubegc up`, which runs collectors of its own.
+/// Reports whether the server is that of `kubegc up`, which runs its own collectors.
 pub async fn has_collectors(client: &ApiClient) -> bool {
     let answer = client.call(request(Method::GET, crate::endpoints::CLOCK, None)).await;
     // Another server may answer every path with a page of its own.
@@ -162,7 +162,7 @@ pub async fn has_collectors(client: &ApiClient) -> bool {
 /// The oldest minor version of Kubernetes 1 that is supported.
 const OLDEST_MINOR: u32 = 30;
 
-/// Says if a server is of a version that was not tested with. It may work all the same.
+/// Logs a warning if a server has a version that was not tested. It may still work.
 pub async fn check_version(client: &ApiClient) {
     let Ok(answer) = client.call(request(Method::GET, "/version", None)).await else { return };
     let version: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -171,7 +171,7 @@ pub async fn check_version(client: &ApiClient) {
     }
 }
 
-/// Returns a warning about the answer of `/version`, if it is doubtful.
+/// Returns a warning about the response of `/version` if it is doubtful.
 #[must_use]
 pub fn doubtful_version(version: &Value) -> Option<String> {
     let number = |field: &str| {
@@ -188,7 +188,7 @@ pub fn doubtful_version(version: &Value) -> Option<String> {
     }
 }
 
-/// An error with its causes, on one line, each said once.
+/// Returns an error with its causes on one line, each only once.
 pub fn one_line(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -202,8 +202,8 @@ pub fn one_line(error: &dyn std::error::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asks the server whether we may do what these collectors have to. If it does not answer, that counts as allowed: the
-/// requests themselves will show.
+/// Asks the server whether we have the permissions that these collectors need. No answer counts as allowed: the requests themselves
+/// will show.
 pub async fn check_permissions(
     client: &ApiClient,
     (enabled, deletion_events): (&[Controller], bool),
@@ -231,7 +231,7 @@ pub async fn check_permissions(
         return Err(MissingRules(forbidden).into());
     }
     if let Some(why) = events {
-        // Events are for people: without them, everything is collected all the same.
+        // Events are for users: without them, everything is still collected.
         tracing::warn!("no Events will be written: {why}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Users and their rights, as an API server reports them: TokenReview and SubjectAccessReview.
+//! Users and their permissions, as an API server reports them: TokenReview and SubjectAccessReview.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,16 +15,17 @@ use crate::user_limits::UserLimits;
 
 /// Validity of an API server's answer, the same as for kube-controller-manager's own pages.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
-/// Maximum number of answers of a kind that are remembered; with more, the oldest are forgotten.
+/// Maximum number of remembered answers of a kind; beyond that, the oldest are forgotten.
 const REMEMBERED_ANSWERS: usize = 1_024;
-/// Reviews at a time, and those of one user at a time. Tokens that belonged to no user so far count as those of one.
+/// Maximum number of concurrent reviews, in all and of one user. Tokens that have belonged to no user so far count as those of one
+/// user.
 const REVIEWS_AT_ONCE: (usize, usize) = (4, 2);
-/// In place of the name of a user who is not known yet.
+/// Stands for the name of a user who is not known yet.
 const UNKNOWN: &str = "";
-/// Longest token that is reviewed.
+/// Longest token that is reviewed, in bytes.
 const LONGEST_TOKEN: usize = 16 << 10;
 
-/// Returns the name of the user of a client, as its server knows it; `None` if the server does not say.
+/// Returns the name of a client's user, as its server knows it; `None` if the server does not report it.
 pub async fn own_name(client: &ApiClient) -> Option<String> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -33,10 +34,10 @@ pub async fn own_name(client: &ApiClient) -> Option<String> {
     Some(answered["status"]["userInfo"]["username"].as_str()?.to_owned())
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ReviewError {
-    /// The API server did not review it.
+    /// The API server gave no review.
     #[error("{0} cannot be created: {1}")]
     Unanswered(&'static str, String),
 }
@@ -51,7 +52,7 @@ impl<T: Clone> CachedReviews<T> {
         (at.elapsed() < ANSWER_LIFETIME).then(|| answer.clone())
     }
 
-    /// The answer that was given, perhaps long ago.
+    /// Returns the last answer, however old.
     fn last(&self, question: &[u8; 32]) -> Option<T> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(question).map(|(_, answer)| answer.clone())
@@ -67,18 +68,18 @@ impl<T: Clone> CachedReviews<T> {
     }
 }
 
-/// Asks one API server.
+/// Reviews of one API server.
 pub struct Reviews {
     client: ApiClient,
     users: CachedReviews<UserInfo>,
-    /// Tokens of no user: many of them do not displace users.
+    /// Tokens that belong to no user: many of them do not displace users.
     strangers: CachedReviews<()>,
     permissions: CachedReviews<bool>,
     turns: UserLimits,
 }
 
 impl Reviews {
-    /// Asks with this client, whose user must be allowed to create both reviews.
+    /// Creates reviews through this client, whose user must be allowed to create both kinds.
     pub fn new(client: ApiClient) -> Self {
         Self {
             client,
@@ -114,14 +115,14 @@ impl Reviews {
         Ok(user)
     }
 
-    /// Reports whether a user may do something with a path that is not a resource; the verb is a method in lower case.
+    /// Reports whether a user may access a path that is not a resource; the verb is a method in lower case.
     pub async fn allows_path(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, ReviewError> {
         let wish = json!({"nonResourceAttributes": {"verb": verb, "path": path}});
         self.allows(user, wish).await
     }
 
-    /// Reports whether a user may list a resource in a namespace (an empty one: everywhere); stars stand for all
-    /// groups and resources.
+    /// Reports whether a user may list a resource in a namespace (an empty one means all namespaces); stars stand for all groups
+    /// and resources.
     pub async fn allows_list(
         &self,
         user: &UserInfo,
@@ -151,7 +152,7 @@ impl Reviews {
         Ok(allowed)
     }
 
-    /// The status of a review, in a turn of this user.
+    /// Returns the status of a review, in this user's turn.
     async fn review(
         &self,
         user: &str,
@@ -199,7 +200,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows one token, whose user may read one path; it counts what it is asked.
+    /// Returns reviews of an API server that knows one token, whose user may read one path, and the number of requests that it
+    /// received.
     fn reviews() -> (Reviews, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&asked);
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(reviews.user("").await.unwrap(), None);
         assert_eq!(reviews.user(&"x".repeat(LONGEST_TOKEN + 1)).await.unwrap(), None);
         assert_eq!(asked.load(Ordering::Relaxed), 4);
-        // A failure is not an answer, and not remembered.
+        // A failure is not an answer, and is not remembered.
         for _ in 0..2 {
             let failed = reviews.user("broken").await.unwrap_err();
             assert_eq!(failed, ReviewError::Unanswered("TokenReview", "etcd is down".into()));
@@ -276,7 +278,7 @@ mod tests {
         let before = asked.load(Ordering::Relaxed);
         assert!(reviews.user("t").await.unwrap().is_some());
         assert_eq!(asked.load(Ordering::Relaxed), before, "the user is remembered");
-        // The turns of unknown users are taken, and more wait: a user who was known has a turn at once.
+        // All turns of unknown users are taken, and more wait: a user who was known before still gets a turn at once.
         let held = [reviews.turns.wait(UNKNOWN).await, reviews.turns.wait(UNKNOWN).await];
         let mut waiting = Box::pin(reviews.user("another"));
         assert!(futures::poll!(waiting.as_mut()).is_pending());

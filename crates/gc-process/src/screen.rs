@@ -1,5 +1,5 @@
-//! Text for people: the one way to the terminal for text from other sources. Names, reasons and messages come from
-//! whoever writes objects; what would command the terminal, or reorder the line, is shown in its place.
+//! Text for users: the only way in which text from other sources reaches the terminal. Names, reasons and messages come from
+//! whoever writes objects; characters that would control the terminal or reorder the line are shown in escaped form.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Prints a line for people to standard error, like `eprintln!`.
+/// Prints a line for users to standard error, like `eprintln!`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __complain {
@@ -17,8 +17,8 @@ macro_rules! __complain {
 }
 pub use __complain as complain;
 
-/// Reports whether a character is not shown as one: a control character, also one of C1, or one that changes the
-/// direction or the order of text.
+/// Reports whether a character is not displayed as itself: a control character, including those of C1, or one that changes the
+/// direction or order of text.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -29,7 +29,7 @@ fn is_layout(c: char) -> bool {
     matches!(c, '\n' | '\t')
 }
 
-/// Shows hidden characters as `\u{1b}`, but those that `keeps` allows.
+/// Escapes hidden characters as `\u{1b}`, except those that `keeps` allows.
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let hidden = |c: char| is_hidden(c) && !keeps(c);
     if !text.contains(hidden) {
@@ -46,20 +46,20 @@ fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Text of several lines, with hidden characters shown.
+/// Returns a text of several lines with hidden characters escaped.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, is_layout)
 }
 
-/// Text that is one line, or a part of one, with hidden characters shown, line feeds among them.
+/// Returns a text that is one line, or part of one, with hidden characters escaped, including line feeds.
 #[must_use]
 pub fn visible_line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// A document as JSON in which no hidden character stands as itself. Such a character can only be part of a string, where it is
-/// written with its number, so that the document means the same.
+/// Returns a document as JSON without any literal hidden character. Such a character can only be part of a string, where its number
+/// stands for it, so the document keeps its meaning.
 #[must_use]
 pub fn visible_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
@@ -75,7 +75,7 @@ pub fn visible_json(document: &str) -> String {
     shown
 }
 
-/// Shows the hidden characters of all texts in a document, for views that draw them.
+/// Escapes the hidden characters in all texts of a document, for views that draw them.
 fn make_visible(document: &mut Value) {
     match document {
         Value::String(text) => {
@@ -89,20 +89,20 @@ fn make_visible(document: &mut Value) {
     }
 }
 
-/// Reads a document of which all texts are shown.
+/// Reads a document with all of its texts made visible.
 ///
 /// # Errors
-/// Why it is not such a document.
+/// Returns an error if it is not such a document.
 pub fn decoded<T: DeserializeOwned>(document: &[u8]) -> serde_json::Result<T> {
     let mut document: Value = serde_json::from_slice(document)?;
     make_visible(&mut document);
     serde_json::from_value(document)
 }
 
-/// True once `--no-headers` was given: like the width of the terminal, it concerns everything that this process prints.
+/// True once `--no-headers` was given: like the width of the terminal, it applies to everything that this process prints.
 static WITHOUT_HEADINGS: AtomicBool = AtomicBool::new(false);
 
-/// Leaves the headings out of all tables that this process prints from now on.
+/// Omits the headings from all tables that this process prints from now on.
 pub fn leave_out_headings() {
     WITHOUT_HEADINGS.store(true, Ordering::Relaxed);
 }
@@ -113,8 +113,8 @@ pub fn has_headings() -> bool {
     !WITHOUT_HEADINGS.load(Ordering::Relaxed)
 }
 
-/// Reports whether a line of a text that another process has made is the headings of a table: several columns, and no lowercase
-/// letter, which every object's kind and every verdict has.
+/// Reports whether a line from another process is the heading of a table: several columns and no lowercase letter, which every
+/// object's kind and every verdict has.
 #[must_use]
 pub fn is_headings(line: &str) -> bool {
     line.trim().contains("  ")
@@ -122,29 +122,29 @@ pub fn is_headings(line: &str) -> bool {
         && !line.contains(|c: char| c.is_lowercase() || c.is_ascii_digit())
 }
 
-/// Standard output, for text that people read.
+/// Returns standard output for text that users read.
 #[must_use]
 pub fn stdout() -> Screen<io::Stdout> {
     Screen::new(io::stdout())
 }
 
-/// Prints a line for people to standard error.
+/// Prints a line for users to standard error.
 pub fn complain_line(line: fmt::Arguments<'_>) {
     let text = line.to_string();
-    // As with `eprintln!`, the reader may be gone; unlike it, that is not a reason to end.
+    // As with `eprintln!`, the reader may be gone; here that is not a reason to panic.
     let _ = writeln!(io::stderr(), "{}", visible(&text));
 }
 
-/// A writer that shows hidden characters instead of writing them. What is no UTF-8 is written as its replacement.
+/// A writer that escapes hidden characters. Invalid UTF-8 is written as the replacement character.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
-    /// The beginning of a character whose end was not written yet.
+    /// Beginning of a character whose end was not written yet.
     begun: Vec<u8>,
 }
 
 impl<W: Write> Screen<W> {
-    /// Writes to `out`.
+    /// Creates a writer to `out`.
     pub const fn new(out: W) -> Self {
         Self { out, begun: Vec::new() }
     }
@@ -159,7 +159,7 @@ impl<W: Write> Write for Screen<W> {
         while let Some(chunk) = chunks.next() {
             shown.push_str(&visible(chunk.valid()));
             let invalid = chunk.invalid();
-            // At the end, it may be a character that another write completes.
+            // At the end, this may be a character that another write completes.
             let is_begun = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
             if chunks.peek().is_none() && is_begun {
                 self.begun = invalid.to_vec();

@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     #[must_use]
     pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(ToString::to_string).collect()] }
@@ -18,7 +18,7 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        // A cell is one line, whatever the name in it.
+        // A cell is one line, whatever name is in it.
         let visible = |cell: String| match crate::screen::visible_line(&cell) {
             std::borrow::Cow::Borrowed(_) => cell,
             std::borrow::Cow::Owned(shown) => shown,
@@ -26,8 +26,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(visible).collect());
     }
 
-    /// Writes it, three blanks between columns and none at the end of a line; without headings, if the process was asked to
-    /// leave them out.
+    /// Writes the table, with three blanks between columns and none at the end of a line, and without headings if the process was
+    /// asked to omit them.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
         let rows = &self.rows[usize::from(!crate::screen::has_headings())..];
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

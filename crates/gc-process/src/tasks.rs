@@ -8,16 +8,16 @@ use futures::future::LocalBoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinError;
 
-/// Maximum time by which tasks that still run may delay the exit of a command.
+/// Maximum time by which running tasks may delay the exit of a command.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A runtime on all processors.
+/// Creates a runtime that uses all processors.
 pub fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// Runs a command to its end. The future is boxed because tokio is compiled again for every type of future that it is given;
-/// for the same reason, tasks are spawned `.boxed()`.
+/// Runs a command to its end. The future is boxed because tokio is compiled again for every type of future that it gets; for the
+/// same reason, tasks are spawned `.boxed()`.
 pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let work: LocalBoxFuture<'_, anyhow::Result<T>> = Box::pin(work);
@@ -26,10 +26,10 @@ pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     done
 }
 
-/// Does work that takes a while, such as an answer about a large graph, on a thread of its own: it would hold up others.
+/// Does work that takes a while, such as a response about a large graph, on a thread of its own, where it delays nothing else.
 ///
 /// # Errors
-/// It ended by a panic, or with the runtime.
+/// Returns an error if the work panicked or the runtime ended.
 pub async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, JoinError>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Traces of collectors for OpenTelemetry: a span for each verdict that asks for something, and below it one for its requests.
+//! OpenTelemetry traces of collectors: a span for each verdict that asks for something, and a child span for its requests.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,26 +23,26 @@ use tokio::runtime::Handle;
 use crate::UsageError;
 use crate::journal::entry;
 
-/// Spans that wait to be sent; beyond that they are dropped, which the log says.
+/// Maximum number of spans that wait to be sent; further ones are dropped, which is logged.
 const QUEUED_SPANS: usize = 4_096;
-/// Spans of one request.
+/// Maximum number of spans in one request.
 const SENT_AT_ONCE: usize = 512;
-/// Time between two requests while spans come in.
+/// Time between two requests while spans arrive.
 const SENT_EVERY: Duration = Duration::from_secs(2);
-/// Time that a receiver has for an answer.
+/// Maximum time for a receiver to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the last spans have at the end of the process.
+/// Maximum time to send the last spans at the end of the process.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where receivers of OTLP take traces.
+/// Path on which OTLP receivers take traces.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// Sends spans to a receiver of OTLP over HTTP.
+/// Sends spans to an OTLP receiver over HTTP.
 pub struct Traces {
     provider: SdkTracerProvider,
 }
 
 impl Traces {
-    /// Starts to send to this receiver; to be called within a runtime. Without a path in the address, `/v1/traces` is meant.
+    /// Starts sending to this receiver; must be called within a runtime. If the address has no path, `/v1/traces` is used.
     pub fn start(endpoint: &str) -> anyhow::Result<Self> {
         let url = traces_url(endpoint)?;
         let sender = DocumentSender::new(TIMEOUT, url.scheme_str() == Some("https"));
@@ -70,14 +70,14 @@ impl Traces {
         Ok(Self { provider })
     }
 
-    /// An observer that makes spans of what one collector does.
+    /// Returns an observer that creates spans of one collector's effects.
     #[must_use]
     pub fn observer(&self, controller: &'static str, table: &ResourceTable) -> Arc<dyn Observer> {
         let tracer = self.provider.tracer("kubegc");
         Arc::new(SpanObserver { tracer, controller, table: table.clone() })
     }
 
-    /// Sends what waits, for a while, and ends. Blocks the thread.
+    /// Sends the waiting spans for a limited time, and ends. Blocks the thread.
     pub fn end(&self) {
         if let Err(error) = self.provider.shutdown_with_timeout(END_TIMEOUT) {
             tracing::warn!("the last traces were not sent: {error}");
@@ -85,7 +85,7 @@ impl Traces {
     }
 }
 
-/// The address of the traces of a receiver.
+/// Returns the address at which a receiver takes traces.
 fn traces_url(endpoint: &str) -> Result<Uri, UsageError> {
     let refused = |why: &str| UsageError::new(format!("--otlp-endpoint {endpoint:?}: {why}"));
     let url: Uri = endpoint.parse().map_err(|_| refused("not a URL"))?;
@@ -99,7 +99,7 @@ fn traces_url(endpoint: &str) -> Result<Uri, UsageError> {
     whole.parse().map_err(|_| refused("not a URL"))
 }
 
-/// Makes spans of what one collector does.
+/// Creates spans of one collector's effects.
 struct SpanObserver {
     tracer: SdkTracer,
     controller: &'static str,
@@ -128,7 +128,7 @@ impl Observer for SpanObserver {
 }
 
 impl SpanObserver {
-    /// The span of what was sent for a verdict.
+    /// Creates the span of the requests for a verdict.
     fn request(&self, entry: &Value, (begin, end): (SystemTime, SystemTime), verdict: &Context) {
         let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
         let attributes =
@@ -143,14 +143,14 @@ impl SpanObserver {
     }
 }
 
-/// The fields of an entry of the journal as attributes.
+/// Returns the fields of a journal entry as attributes.
 fn attributes(entry: &Value) -> Vec<KeyValue> {
     let fields = entry.as_object().into_iter().flatten();
     let of_span = fields.filter(|(name, _)| !["time", "durationSeconds", "effect"].contains(&name.as_str()));
     of_span.filter_map(|(name, value)| attribute(name, value)).collect()
 }
 
-/// One attribute; `None` of what has no value. Objects in a list are written as JSON.
+/// Returns one attribute; `None` if the field has no value. Objects in a list are written as JSON.
 fn attribute(name: &str, value: &Value) -> Option<KeyValue> {
     let name = format!("kubegc.{name}");
     let value: opentelemetry::Value = match value {
@@ -170,7 +170,7 @@ fn attribute(name: &str, value: &Value) -> Option<KeyValue> {
     Some(KeyValue::new(name, value))
 }
 
-/// Sends from the thread that exports, on the runtime of the collectors.
+/// Sends from the exporting thread, on the runtime of the collectors.
 struct Client {
     sender: DocumentSender,
     runtime: Handle,
@@ -236,7 +236,7 @@ mod tests {
             shown,
             [
                 "kubegc.evidence=[\"a\",\"b\"]",
-                // One text. The library shows it without escaping what is in it.
+                // This is one text. The library shows it without escaping its content.
                 "kubegc.owners=[\"{\"kind\":\"Job\"}\"]",
                 "kubegc.requests=2",
                 "kubegc.verb=delete"

@@ -4,7 +4,7 @@
 pub struct UsageError(String);
 
 impl UsageError {
-    /// Makes an error of a message, which names the option, the value and the expectation.
+    /// Creates an error with a message that names the option, the value and the expectation.
     pub fn new(error: impl std::fmt::Display) -> Self {
         Self(error.to_string())
     }

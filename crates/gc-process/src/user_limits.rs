@@ -1,4 +1,4 @@
-//! A bounded number of places, of which no user can take all.
+//! A bounded number of places that no single user can take up completely.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// A limit on concurrent requests, in all and for each user.
 pub struct UserLimits {
     shared: Arc<Semaphore>,
-    /// Places that only users without any may take: those who have many leave room for the first of everybody else.
+    /// Places for users who have none yet: users with many places leave room for the first place of everybody else.
     reserved: Arc<Semaphore>,
     most_of_user: usize,
-    /// Of users who have a place, or wait for one.
+    /// Semaphores of users who have a place, or wait for one.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
-/// A place, until this is dropped.
+/// A place that is held until this is dropped.
 #[derive(Debug)]
 pub struct Place {
     _of_user: OwnedSemaphorePermit,
@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 impl UserLimits {
-    /// This many places in all, and for each user; half of all are for the first one of each.
+    /// Creates a limit of this many places in all and for each user; half of all places are reserved for each user's first.
     #[must_use]
     pub fn new(all: usize, most_of_user: usize) -> Self {
         let (shared, reserved) = (Semaphore::new(all.div_ceil(2)), Semaphore::new(all / 2));
@@ -44,7 +44,7 @@ impl UserLimits {
         places.available_permits() + 1 == self.most_of_user
     }
 
-    /// A place at once, if one is free.
+    /// Returns a place if one is free now.
     pub fn take(&self, user: &str) -> Option<Place> {
         let places = self.of(user);
         let of_user = Arc::clone(&places).try_acquire_owned().ok()?;
@@ -56,7 +56,7 @@ impl UserLimits {
         Some(Place { _of_user: of_user, _of_all: of_all, _user: places })
     }
 
-    /// A place as soon as one is free. The first one of a user does not wait for the further ones of others.
+    /// Returns a place as soon as one is free. A user's first place does not wait for further places of others.
     pub async fn wait(&self, user: &str) -> Option<Place> {
         let places = self.of(user);
         // The semaphores are never closed.

@@ -1,4 +1,4 @@
-//! YAML as kubegc reads and writes it: errors in one line; lists as far in as what they belong to, and long text in one line.
+//! YAML as kubegc reads and writes it: errors on one line, lists indented as far as what they belong to, and long text on one line.
 
 /// Advice of the parser that is meant for programmers.
 const ADVICE: [&str; 2] = [
@@ -6,7 +6,7 @@ const ADVICE: [&str; 2] = [
     "If you just use !!binary for documentation/annotation, set ignore_binary_tag_for_string in Options",
 ];
 
-/// Why a text is not the YAML that is expected.
+/// Reason why a text is not the expected YAML.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedYaml(String);
@@ -18,12 +18,12 @@ impl From<serde_saphyr::Error> for MalformedYaml {
     }
 }
 
-/// Reads one document. Errors fit in one line: the parser's own show the text around them in several.
+/// Reads one document. Errors fit on one line: the parser's own show the surrounding text in several.
 pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, MalformedYaml> {
     Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
-/// Reads all documents of a text, likewise.
+/// Reads all documents of a text, with errors of the same form.
 pub fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, MalformedYaml> {
     Ok(serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }

@@ -23,32 +23,32 @@ use serde::Deserialize;
 
 use format::{Entry, FormatError, Head, Reader, Writer};
 
-/// Minimum lead of a restored store over the saved one: more than any server has counted between the backup and its
-/// end, so that no client meets a resourceVersion that meant something else before.
+/// Minimum lead of a restored store's revision over the saved one: more than any server counts between the backup and its end, so
+/// that no client meets a resourceVersion that meant something else before.
 const REVISIONS_AHEAD: u64 = 1_000_000_000;
-/// Maximum number of times that a backup starts because the history that it reads was compacted meanwhile.
+/// Maximum number of times that a backup starts over because the history that it reads was compacted in the meantime.
 const ATTEMPTS: usize = 3;
-/// Most objects that are read from a store at a time.
+/// Maximum number of objects that are read from a store at a time.
 const PAGE_OBJECTS: usize = 1000;
-/// The folder of keys in a data directory.
+/// Directory of keys in a data directory.
 const KEYS: &str = "pki";
-/// Its name while a restore writes it.
+/// Name of the directory while a restore writes it.
 const PARTIAL_KEYS: &str = "pki.partial";
-/// Largest file of that folder.
+/// Maximum size of a file in that directory.
 const MAXIMUM_KEY_BYTES: u64 = 1 << 20;
 
-/// A backup that was written.
+/// A completed backup.
 pub struct Saved {
-    /// The number of objects.
+    /// Number of objects.
     pub objects: u64,
-    /// The revision of the store that they were read at.
+    /// Revision of the store at which they were read.
     pub revision: u64,
-    /// True if the keys are in it.
+    /// True if it includes the keys.
     pub has_keys: bool,
 }
 
-/// Saves a server or a store. With a data directory, its keys are saved, too, and its store is read directly if no server runs
-/// on it; otherwise the server is reached by `connect`.
+/// Saves a server or a store. If a data directory is given, its keys are saved, too, and its store is read directly if no server
+/// runs on it; otherwise the server is reached with `connect`.
 pub fn save(
     file: &Path,
     data_dir: Option<&Path>,
@@ -70,7 +70,7 @@ pub fn save(
     Ok(Saved { objects, revision: head.revision, has_keys: !keys.is_empty() })
 }
 
-/// The store of a directory on which no server runs.
+/// Returns the store in a directory on which no server runs.
 fn stopped_store(data_dir: Option<&Path>) -> anyhow::Result<Option<RedbStorage>> {
     let Some(folder) = data_dir else { return Ok(None) };
     ensure!(RedbStorage::exists(folder), "{} holds no store: say --data-dir of a server", folder.display());
@@ -177,7 +177,7 @@ async fn page_of_server(
     Ok(Some((revision, items.collect::<anyhow::Result<_>>()?, page.more)))
 }
 
-/// The files of the folder of keys.
+/// Returns the files in the directory of keys.
 fn read_keys(data_dir: &Path) -> anyhow::Result<Vec<Entry>> {
     let folder = data_dir.join(KEYS);
     let cannot = |path: &Path| format!("cannot read {}", path.display());
@@ -195,7 +195,7 @@ fn read_keys(data_dir: &Path) -> anyhow::Result<Vec<Entry>> {
     Ok(keys.into_iter().map(|(name, content)| Entry::Key { name, content }).collect())
 }
 
-/// A file that gets its name when it is complete, and is removed when it never is.
+/// A file that gets its name when it is complete, and is removed if it never is.
 struct PartialFile {
     path: PathBuf,
     target: PathBuf,
@@ -208,10 +208,10 @@ impl PartialFile {
         Ok(Self { path: target.with_file_name(name), target: target.to_owned() })
     }
 
-    /// The empty file.
+    /// Returns the file, emptied.
     fn restart(&self) -> anyhow::Result<BufWriter<File>> {
         let open = || {
-            // An older one may have other permissions.
+            // An older file may have other permissions.
             match std::fs::remove_file(&self.path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -236,23 +236,23 @@ impl Drop for PartialFile {
     }
 }
 
-/// A data directory that was made from a backup.
+/// A data directory that was created from a backup.
 pub struct Restored {
-    /// The number of objects.
+    /// Number of objects.
     pub objects: u64,
-    /// When the backup was taken, in RFC 3339.
+    /// Time of the backup, in RFC 3339.
     pub taken_at: String,
-    /// True if the backup has keys.
+    /// True if the backup includes keys.
     pub has_keys: bool,
 }
 
-/// Makes a data directory from a backup. The directory must not hold a store; a restore that was cut off can be repeated.
+/// Creates a data directory from a backup. The directory must not contain a store; an interrupted restore can be repeated.
 pub fn restore(file: &Path, folder: &Path) -> anyhow::Result<Restored> {
     let open = || -> anyhow::Result<_> {
         let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
         Reader::begin(BufReader::new(input)).with_context(|| file.display().to_string())
     };
-    // Nothing is written before the whole file has been found sound.
+    // Nothing is written before the whole file has been verified.
     let reader = open()?;
     let head = reader.head().clone();
     let (mut objects, mut keys) = (0, Vec::new());
@@ -267,7 +267,7 @@ pub fn restore(file: &Path, folder: &Path) -> anyhow::Result<Restored> {
         "{} holds a store already; restore into another directory",
         folder.display()
     );
-    // The store comes last: where it is, the restore is complete, and one that was cut off can be repeated.
+    // The store comes last: if it exists, the restore is complete, and an interrupted one can be repeated.
     write_keys(folder, &keys)?;
     let revision = restored_revision(&head, jiff::Timestamp::now());
     let stored = open()?.filter_map(|entry| match entry {
@@ -279,17 +279,17 @@ pub fn restore(file: &Path, folder: &Path) -> anyhow::Result<Restored> {
     Ok(Restored { objects, taken_at: head.taken_at, has_keys: !keys.is_empty() })
 }
 
-/// The revision of a store that is restored now. It grows by one with each microsecond since the backup, faster than any
-/// server counts, so that a store that is restored from the same backup later begins after everything that an earlier one
-/// has counted.
+/// Returns the revision for a store that is restored now. It increases by one with each microsecond since the backup, faster than
+/// any server counts, so that a store that is later restored from the same backup begins after everything that an earlier one has
+/// counted.
 fn restored_revision(head: &Head, now: jiff::Timestamp) -> Revision {
-    // A time that cannot be read, or is later than now, says nothing.
+    // A time that cannot be parsed, or is in the future, is ignored.
     let taken_at = head.taken_at.parse::<jiff::Timestamp>().unwrap_or(now);
     let since = u64::try_from(now.duration_since(taken_at).as_micros()).unwrap_or(0);
     Revision(head.revision.saturating_add(REVISIONS_AHEAD).saturating_add(since))
 }
 
-/// Writes the folder of keys: complete, or not at all. One that a restore of the same backup has left is taken over.
+/// Writes the directory of keys, completely or not at all. One that a restore of the same backup has left is reused.
 fn write_keys(data_dir: &Path, keys: &[Entry]) -> anyhow::Result<()> {
     if keys.is_empty() {
         return Ok(());
@@ -339,7 +339,7 @@ mod tests {
         Entry::Key { name: name.to_owned(), content: content.as_bytes().to_vec() }
     }
 
-    /// A backup with one object and these keys, restored into a directory beside it.
+    /// Returns a function that restores a backup with one object and these keys into a directory beside it.
     fn saved(folder: &Path, keys: &[Entry]) -> impl Fn(&str) -> anyhow::Result<Restored> + use<> {
         let file = folder.join("backup");
         let head = Head::new(Revision(20), jiff::Timestamp::now());
@@ -359,8 +359,8 @@ mod tests {
         RedbStorage::open(folder, RedbOptions::default()).unwrap().revision().unwrap().0
     }
 
-    /// A regression: both began at the same revision, so that a client that had seen one took versions of the other for what
-    /// it knew.
+    /// A regression: both stores began at the same revision, so a client that had seen one took versions of the other for those it
+    /// knew.
     #[test]
     fn stores_of_one_backup_share_no_revisions() {
         let folder = tempfile::tempdir().unwrap();
@@ -374,19 +374,19 @@ mod tests {
         assert!(counted > 20 + REVISIONS_AHEAD);
         restore("other").unwrap();
         assert!(revision(&folder.path().join("other")) > counted);
-        // A clock that was set back takes nothing away.
+        // A clock that was set back does not lower the revision.
         let head = Head::new(Revision(20), jiff::Timestamp::MAX);
         assert_eq!(restored_revision(&head, jiff::Timestamp::now()), Revision(20 + REVISIONS_AHEAD));
     }
 
-    /// A regression: the keys came after the store, and a restore that was cut off between them could not be repeated.
+    /// A regression: the keys were written after the store, and a restore that was interrupted between them could not be repeated.
     #[test]
     fn a_restore_that_was_cut_off_is_repeated() {
         let folder = tempfile::tempdir().unwrap();
         let keys = [key("ca.key", "secret"), key("sa.key", "secret, too")];
         let restore = saved(folder.path(), &keys);
         let target = folder.path().join("data");
-        // While it wrote the keys, and after it.
+        // Interrupted while writing the keys, and after that.
         std::fs::create_dir_all(target.join(PARTIAL_KEYS)).unwrap();
         std::fs::write(target.join(PARTIAL_KEYS).join("half"), "").unwrap();
         write_keys(&target, &keys).unwrap();

@@ -1,5 +1,5 @@
-//! Sources that a relink compares with the cluster: a Velero backup, a file of `kubegc backup`, the records of
-//! `kubegc recorder`, or manifests. A file says itself what it is.
+//! Sources that a relink compares with the cluster: a Velero backup, a file of `kubegc backup`, the records of `kubegc recorder`,
+//! or manifests. The type of a file is detected from its contents.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -21,14 +21,14 @@ use crate::backup::format::{Entry, Reader as SavedReader};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// First bytes of a `kubegc backup` file.
 const SAVED: &[u8] = b"{\"format\":\"kubegc.io/backup";
-/// Files of a directory that are manifests end so.
+/// Suffixes of the files in a directory that are manifests.
 const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
-/// Directories that are looked into below a directory of manifests.
+/// Maximum depth of directories below a directory of manifests.
 const DEEPEST: usize = 16;
-/// The group under which a file of `kubegc backup` has what has none.
+/// Name that a file of `kubegc backup` uses for the core group.
 const CORE: &str = "core";
 
-/// Reads a backup; `-` is standard input. The catalog says what a file of `kubegc backup` leaves out.
+/// Reads a backup; `-` is standard input. The catalog supplies what a file of `kubegc backup` omits.
 pub(crate) fn read(path: &Path, reader: &mut Reader, catalog: &Catalog) -> anyhow::Result<Backup> {
     let shown = path.display();
     let mut backup = Backup::default();
@@ -58,7 +58,7 @@ fn stream(mut input: impl BufRead, backup: &mut Backup, catalog: &Catalog) -> an
     }
 }
 
-/// The objects of a file of `kubegc backup`, which names resources in the keys.
+/// Adds the objects in a file of `kubegc backup`, whose keys name the resources.
 fn saved(input: impl BufRead, backup: &mut Backup, catalog: &Catalog) -> anyhow::Result<()> {
     for entry in SavedReader::begin(input)? {
         let Entry::Object(item) = entry? else { continue };
@@ -83,7 +83,7 @@ fn manifests(input: impl Read, shown: &str, backup: &mut Backup) -> anyhow::Resu
     Ok(())
 }
 
-/// The records of a recorder, or the manifests in a directory and below it.
+/// Adds the records of a recorder, or the manifests in a directory and below it.
 fn directory(path: &Path, reader: &mut Reader, backup: &mut Backup) -> anyhow::Result<()> {
     if store::has_records(path)? {
         backup.is_partial = true;

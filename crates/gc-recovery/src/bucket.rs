@@ -1,5 +1,5 @@
-//! Records in a bucket: objects of JSON lines, whose keys say when their first and last records were made. An object of a
-//! bucket cannot grow, so records are collected for a moment and written together.
+//! Records in a bucket: objects of JSON lines, whose keys contain the times of their first and last records. An object in a bucket
+//! cannot grow, so records are collected for a moment and written together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use super::store::{self, Bounds};
 
 /// Time for which records are collected before they are written.
 pub const FLUSH_PERIOD: Duration = Duration::from_secs(10);
-/// From this size on they are written at once, bytes.
+/// Size in bytes from which they are written immediately.
 const BATCH_BYTES: usize = 1 << 20;
 /// Maximum number of batches that wait while one is written …
 const QUEUED_BATCHES: usize = 1;
-/// … and the largest batch that is collected meanwhile, bytes; further records are lost, and counted in the log.
+/// … and maximum size of a batch that is collected in the meantime, bytes; further records are lost, and counted in the log.
 const LARGEST_BATCH: usize = 16 << 20;
-/// First and longest pause between two tries to write a batch.
+/// First and maximum pause between two attempts to write a batch.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Time between two removals of what exceeds the bounds.
+/// Interval at which records beyond the bounds are removed.
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 /// Maximum wait of a stopping recorder for unwritten records.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
-/// Objects that are deleted at a time...
+/// Number of objects that are deleted concurrently...
 const IN_FLIGHT: usize = 8;
-/// ...and those that are read: whoever answers may send the largest ones.
+/// ...and that are read concurrently, because the server may send the largest ones.
 const READ_AT_ONCE: usize = 2;
 
 /// One object of records.
@@ -48,10 +48,10 @@ struct File {
 }
 
 impl File {
-    /// `PREFIXdeleted-FIRST-LAST-RECORDER-NUMBER.jsonl`; `None` for a key of something else.
+    /// Parses `PREFIXdeleted-FIRST-LAST-RECORDER-NUMBER.jsonl`; `None` for any other key.
     fn of(prefix: &str, key: String, bytes: u64) -> Option<Self> {
         let name = key.strip_prefix(prefix)?.strip_prefix("deleted-")?.strip_suffix(".jsonl")?;
-        // A proxy on the way may understand a path in it, and reads or deletes something else.
+        // A proxy on the way may interpret the key as a path, and read or delete something else.
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return None;
         }
@@ -62,7 +62,7 @@ impl File {
     }
 }
 
-/// The objects of records, oldest first.
+/// Returns the objects with records, oldest first.
 async fn files(client: &S3, prefix: &str) -> Result<Vec<File>, S3Error> {
     let stored = client.list(&format!("{prefix}deleted-")).await?;
     let files = stored.into_iter().filter_map(|stored| File::of(prefix, stored.key, stored.size));
@@ -71,7 +71,8 @@ async fn files(client: &S3, prefix: &str) -> Result<Vec<File>, S3Error> {
     Ok(files)
 }
 
-/// Hands over the records of a bucket, one at a time, about in the order of their times; with `since`, none that is older.
+/// Passes on the records of a bucket, one at a time, approximately in the order of their times; with `since`, only those from then
+/// on.
 pub(super) async fn each(
     client: &S3,
     prefix: &str,
@@ -101,11 +102,11 @@ struct Batch {
 /// Collects records, and writes them to a bucket.
 pub(crate) struct BucketStore {
     prefix: String,
-    /// Distinguishes the keys of recorders, and of the runs of one.
+    /// Distinguishes the keys of recorders, and of the runs of one recorder.
     recorder: String,
     number: u64,
     lines: Vec<u8>,
-    /// The times of the first and the last of them.
+    /// Times of the first and the last record.
     times: Option<(i64, i64)>,
     lost: u64,
     batches: mpsc::Sender<Batch>,
@@ -114,7 +115,7 @@ pub(crate) struct BucketStore {
 }
 
 impl BucketStore {
-    /// Fails if the bucket cannot be listed.
+    /// Opens a bucket, and fails if it cannot be listed.
     pub(crate) async fn open(
         client: S3,
         prefix: &str,
@@ -130,7 +131,7 @@ impl BucketStore {
         Ok(Self { prefix, recorder, number: 0, lines, times: None, lost: 0, batches, writer, status })
     }
 
-    /// Adds the line of a record made at this time.
+    /// Adds the line of a record with this time.
     pub(crate) fn append(&mut self, at: Timestamp, line: &str) {
         if self.lines.len() + line.len() > LARGEST_BATCH {
             if self.lost == 0 {
@@ -152,7 +153,7 @@ impl BucketStore {
         }
     }
 
-    /// Hands over what was collected, if there is room.
+    /// Passes the collected records to the writer, if there is room.
     pub(crate) fn flush(&mut self) {
         let Some((first, last)) = self.times else { return };
         let Ok(room) = self.batches.try_reserve() else { return };
@@ -165,10 +166,10 @@ impl BucketStore {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub(crate) async fn close(mut self) -> anyhow::Result<()> {
         let left = async {
-            // There is room once what waits is written; an error says that the writer has ended.
+            // There is room once the waiting batch is written; an error means that the writer has ended.
             drop(self.batches.reserve().await);
             self.flush();
             let Self { batches, writer, .. } = self;
@@ -182,7 +183,7 @@ impl BucketStore {
     }
 }
 
-/// Writes batches until there are no more, and removes what exceeds the bounds.
+/// Writes batches until there are no more, and removes records beyond the bounds.
 async fn write(
     client: Arc<S3>,
     mut queue: mpsc::Receiver<Batch>,
@@ -216,7 +217,7 @@ async fn put(client: &S3, batch: &Batch, status: &RecorderStatus) {
     }
 }
 
-/// Removes objects whose records are all too old, and the oldest ones while there is too much.
+/// Removes objects whose records are all too old, and the oldest ones while the size exceeds the bound.
 async fn prune(client: &S3, prefix: &str, bounds: Bounds, now: Timestamp) -> Result<(), S3Error> {
     let files = files(client, prefix).await?;
     let ages: Vec<(i64, u64)> = files.iter().map(|file| (file.last, file.bytes)).collect();
@@ -249,14 +250,14 @@ mod tests {
     const BOUNDS: Bounds = Bounds { max_age_milliseconds: 1_000, max_bytes: 4_000_000 };
     const BOUNDLESS: Bounds = Bounds { max_age_milliseconds: i64::MAX, max_bytes: u64::MAX };
 
-    /// The objects of a bucket, and whether it answers requests to write.
+    /// Objects of a bucket, and whether it accepts writes.
     #[derive(Default)]
     struct Bucket {
         objects: BTreeMap<String, Bytes>,
         refuses: bool,
     }
 
-    /// Answers as S3 does, as far as these tests ask; gc-external tests the client against a server that checks signatures.
+    /// Answers like S3, as far as these tests need it; gc-external tests the client against a server that checks signatures.
     async fn answer(bucket: Arc<Mutex<Bucket>>, request: http::Request<Incoming>) -> (u16, String) {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -264,7 +265,7 @@ mod tests {
         let key = head.uri.path().strip_prefix("/records").unwrap().trim_start_matches('/').to_owned();
         match (head.method.as_str(), key.as_str()) {
             ("GET", "") => {
-                // Two objects on a page; the token is the last key of the page before.
+                // Two objects per page; the token is the last key of the previous page.
                 let query = head.uri.query().unwrap().replace("%2F", "/");
                 let parameter = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name));
                 let (prefix, after) =
@@ -310,7 +311,7 @@ mod tests {
         }
     }
 
-    /// The URL of a bucket.
+    /// Starts a server with a bucket, and returns its URL.
     async fn serve() -> (String, Arc<Mutex<Bucket>>) {
         let bucket = Arc::<Mutex<Bucket>>::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -375,7 +376,7 @@ mod tests {
     #[tokio::test]
     async fn records_come_back_from_a_bucket() {
         let (endpoint, bucket) = serve().await;
-        // A file that is not one of records stays.
+        // A file without records stays.
         bucket.lock().unwrap().objects.insert("shop/deleted-notes.txt".into(), Bytes::from_static(b"x"));
         let now = gather::now().0;
         write_all(&endpoint, &[of(now + 50, "c", 1), of(now + 51, "d", 1)]).await;
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(bucket.lock().unwrap().objects.len(), 3);
     }
 
-    /// Records that were collected while the bucket refused are written once it accepts.
+    /// Records that were collected while the bucket refused them are written once it accepts them.
     #[tokio::test]
     async fn a_bucket_that_refuses_is_tried_again() {
         /// More than are queued.
@@ -428,7 +429,7 @@ mod tests {
         assert!(bucket.lock().unwrap().objects.is_empty());
     }
 
-    /// Any writer to the bucket may name objects as it likes.
+    /// Anyone who may write to the bucket may choose any names for objects.
     #[test]
     fn keys_are_no_paths() {
         let of =
@@ -449,7 +450,7 @@ mod tests {
         }
     }
 
-    /// Lines that no recorder wrote take nothing from the records beside them.
+    /// Lines that no recorder wrote do not prevent reading the records beside them.
     #[tokio::test]
     async fn hostile_objects_of_a_bucket_are_left_out() {
         let (endpoint, bucket) = serve().await;

@@ -8,30 +8,30 @@ use serde_json::Value;
 /// Media type of the patches.
 const MERGE: &str = "application/merge-patch+json";
 
-/// Why a request changed nothing, as far as is known.
+/// Reason why a request changed nothing, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChangeError {
-    /// The server said no.
+    /// The server refused it.
     #[error("{code}: {message}")]
     Refused {
-        /// The code of the answer.
+        /// HTTP status.
         code: u16,
-        /// The server's words.
+        /// Message of the server.
         message: String,
     },
-    /// There was no answer.
+    /// There was no response.
     #[error("{0}")]
     Unanswered(String),
 }
 
 impl ChangeError {
-    /// Reports whether it was refused with this code.
+    /// Reports whether it was refused with this status.
     pub(crate) fn is(&self, wanted: StatusCode) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == wanted.as_u16())
     }
 }
 
-/// Sends a request with a document, and gives back the answer's.
+/// Sends a request with a document, and returns the document in the response.
 pub(crate) async fn send(
     client: &ApiClient,
     method: Method,

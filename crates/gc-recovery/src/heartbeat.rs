@@ -1,5 +1,5 @@
-//! The Lease of a recorder: it says that a recorder runs, and of which kinds it records every deletion. Policies that delete what is
-//! unused go by it.
+//! Lease of a recorder, which shows that the recorder runs, and for which kinds it records every deletion. Policies that delete
+//! unused objects rely on it.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use super::changes::{ChangeError, send};
 use super::status::{ErrorCode, RecorderStatus};
 
-/// Time between two renewals.
+/// Interval of renewals.
 pub(super) const PERIOD: Duration = Duration::from_millis(HEARTBEAT_MILLISECONDS.unsigned_abs());
-/// Timeout of a renewal, for which recording waits.
+/// Timeout of a renewal, during which recording waits.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Namespace and name of a recorder's Lease.
@@ -41,28 +41,28 @@ impl FromStr for RecorderLease {
     }
 }
 
-/// The kinds of which every deletion is to be recorded, and whether it is: whether a watch has listed their objects.
+/// Kinds whose deletions are all to be recorded, and whether they are: whether a watch has listed their objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coverage(Arc<Mutex<BTreeMap<String, bool>>>);
 
 impl Coverage {
-    /// The list of a kind began, or is complete.
+    /// Records that the list of a kind began, or is complete.
     pub(super) fn note(&self, api_version: &str, kind: &str, is_listed: bool) {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.insert(kind_name(api_version, kind), is_listed);
     }
 
-    /// A kind is not watched any more.
+    /// Forgets a kind that is no longer watched.
     pub(super) fn forget(&self, api_version: &str, kind: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind_name(api_version, kind));
     }
 
-    /// Nothing is recorded any more.
+    /// Records that nothing is recorded any more.
     pub(super) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The kinds that are recorded now.
+    /// Returns the kinds that are currently recorded.
     fn recorded(&self) -> String {
         let kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let listed: Vec<&str> =
@@ -74,7 +74,7 @@ impl Coverage {
 /// A Lease that is renewed while a recorder runs.
 pub(super) struct Heartbeat {
     lease: RecorderLease,
-    /// The failure that was reported last.
+    /// Failure that was reported last.
     reported: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Heartbeat {
         Self { lease, reported: None }
     }
 
-    /// Renews the Lease. A failure is reported once, and ends nothing: what is recorded is recorded.
+    /// Renews the Lease. A failure is reported once, and stops nothing, because records are valid without it.
     pub(super) async fn renew(&mut self, client: &ApiClient, coverage: &Coverage, status: &RecorderStatus) {
         let document = document(&self.lease, &coverage.recorded(), status, gather::now());
         let failure = match tokio::time::timeout(TIMEOUT, write(client, &self.lease, &document)).await {

@@ -1,6 +1,6 @@
-//! Recovery of what was deleted: the recorder keeps the last states of deleted objects, an undo creates them again, and a relink
-//! restores references to owners after a restore. Backups of embedded servers are here, too. What is to be done is decided in
-//! `gc_explain::{undo, relink}`; here it is read and performed.
+//! Recovery of deleted objects: the recorder keeps their last states, an undo recreates them, and a relink restores owner
+//! references after a restore. Also contains backups of embedded servers. The decisions are made in `gc_explain::{undo, relink}`;
+//! this crate reads and executes.
 //!
 //! Start with [`recorder::record`], [`undo::ask`] and [`relink::plan`].
 

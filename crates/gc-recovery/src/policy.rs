@@ -1,4 +1,4 @@
-//! Records that a recorder keeps.
+//! Policy of a recorder: which records it keeps.
 
 use gc_collectors::policies::name_matches;
 use gc_process::UsageError;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 const MAX_AGE: &str = "7d";
 /// Default maximum size of records.
 const MAX_SIZE: &str = "1Gi";
-/// Never recorded: there are many, and nothing would create them again.
+/// Resources that are never recorded, because there are many objects and nothing would need to recreate them.
 const NEVER: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "secrets"];
 
-/// The file with the policy of a recorder.
+/// File with the policy of a recorder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct WirePolicy {
@@ -49,14 +49,14 @@ pub struct RecordingPolicy {
     include: Vec<String>,
     exclude: Vec<String>,
     secrets: Vec<String>,
-    /// Older records are removed, milliseconds.
+    /// Age above which records are removed, milliseconds.
     pub(crate) max_age_milliseconds: i64,
-    /// The oldest records are removed beyond this, bytes.
+    /// Size above which the oldest records are removed, bytes.
     pub(crate) max_bytes: u64,
 }
 
 impl RecordingPolicy {
-    /// Reads YAML or JSON; an empty text is the policy by default.
+    /// Parses YAML or JSON; an empty text is the default policy.
     pub fn read(text: &str) -> Result<Self, UsageError> {
         let wire: WirePolicy = if text.trim().is_empty() {
             WirePolicy::default()
@@ -108,23 +108,23 @@ impl RecordingPolicy {
         !NEVER.contains(&resource) && self.resources.iter().any(|wanted| name_matches(wanted, resource))
     }
 
-    /// Reports whether every deletion of a resource is recorded, whatever the namespace.
+    /// Reports whether every deletion of a resource is recorded, in all namespaces.
     pub(crate) fn keeps_all(&self, resource: &str) -> bool {
         self.watches(resource) && resource != "secrets" && self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// Returns the patterns that match none of these resources, such as a misspelt one.
+    /// Returns the patterns that match none of these resources, such as misspelt ones.
     pub fn unmatched<'a>(&'a self, served: &'a [String]) -> impl Iterator<Item = &'a str> {
         let matches = |pattern: &str| served.iter().any(|name| name_matches(pattern, name));
         self.resources.iter().map(String::as_str).filter(move |pattern| !matches(pattern))
     }
 
-    /// Reports whether the policy may be about resources that the server does not serve yet.
+    /// Reports whether the policy may apply to resources that the server does not serve yet.
     pub(crate) fn may_gain(&self, served: &[String]) -> bool {
         self.resources.iter().any(|pattern| pattern.contains('*')) || self.unmatched(served).next().is_some()
     }
 
-    /// Reports whether the policy may be about resources of an API group.
+    /// Reports whether the policy may apply to resources of an API group.
     pub(crate) fn may_concern(&self, group: &str) -> bool {
         self.resources.iter().any(|pattern| match pattern.split_once('.') {
             Some((_, of_group)) => name_matches(of_group, group) || pattern.starts_with('*'),
@@ -132,13 +132,13 @@ impl RecordingPolicy {
         })
     }
 
-    /// Reports whether the last state of an object is kept. The namespace is empty at cluster scope.
+    /// Reports whether the last state of an object is recorded. The namespace is empty at cluster scope.
     #[must_use]
     pub fn keeps(&self, resource: &str, namespace: &str, name: &str) -> bool {
         if resource == "secrets" {
             return self.secrets.iter().any(|secret| *secret == format!("{namespace}/{name}"));
         }
-        // A namespace is recorded with what is in it.
+        // A namespace is recorded with its contents.
         let namespace = if resource == "namespaces" { name } else { namespace };
         let any = |patterns: &[String]| patterns.iter().any(|pattern| name_matches(pattern, namespace));
         namespace.is_empty() || ((self.include.is_empty() || any(&self.include)) && !any(&self.exclude))
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// The documents of a manifest.
+    /// Returns the documents of a manifest.
     fn manifest(name: &str) -> Vec<serde_json::Value> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/recorder").join(name);
         serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()

@@ -1,4 +1,4 @@
-//! What would adopt or recreate objects during a restore, and how to pause it.
+//! Controllers that would adopt or recreate objects during a restore, and how to pause them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,39 +12,39 @@ use gc_inspect::output::Answer;
 use gc_process::lease::{LeaseFlags, LeaseName};
 use serde_json::{Value, json};
 
-/// The Lease of kube-controller-manager.
+/// Lease of kube-controller-manager.
 const CONTROLLER_MANAGER: (&str, &str) = ("kube-system", "kube-controller-manager");
-/// Workloads that apply manifests from elsewhere, and whose they are.
+/// Workloads that apply manifests from elsewhere, and the tools that they belong to.
 const APPLIERS: [(&str, &str); 4] = [
     ("argocd-application-controller", "Argo CD"),
     ("kustomize-controller", "Flux"),
     ("helm-controller", "Flux"),
     ("fleet-agent", "Fleet"),
 ];
-/// Kinds that a sentence names at most.
+/// Maximum number of kinds that a sentence names.
 const SHOWN: usize = 3;
 
-/// Something to pause.
+/// A controller to pause.
 pub struct Pause {
-    /// A controller, as people name it.
+    /// Display name of the owner.
     pub subject: String,
-    /// The reason.
+    /// Reason.
     pub why: String,
-    /// The command that pauses it, if there is one.
+    /// Command that pauses it, if there is one.
     pub pause: Option<String>,
-    /// The command that resumes it.
+    /// Command that resumes it.
     pub resume: Option<String>,
 }
 
 /// Controllers to pause before a restore.
 pub struct Preparation {
-    /// In the order in which they are to be paused.
+    /// In the order in which they should be paused.
     pub pauses: Vec<Pause>,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
 }
 
-/// Looks for controllers that live; the backup says which operators its custom resources had.
+/// Looks for running controllers; the backup names the operators of its custom resources.
 pub async fn ask(gatherer: &Gatherer, backup: Option<&Backup>) -> Preparation {
     let mut found = Preparation { pauses: Vec::new(), unseen: Vec::new() };
     let mut operators: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -130,7 +130,7 @@ pub async fn ask(gatherer: &Gatherer, backup: Option<&Backup>) -> Preparation {
     found
 }
 
-/// Reports whether somebody holds a Lease.
+/// Reports whether a Lease is held.
 async fn holds(gatherer: &Gatherer, namespace: &str, name: &str, unseen: &mut Vec<String>) -> bool {
     let leases = GroupResource::new("coordination.k8s.io", "leases");
     match gatherer.object(&leases, namespace, name).await {

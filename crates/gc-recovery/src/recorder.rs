@@ -1,4 +1,4 @@
-//! Keeps the last state of deleted objects, as the DELETED event of a watch has it.
+//! Keeps the last state of deleted objects from the DELETED events of watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,23 +24,24 @@ use super::policy::RecordingPolicy;
 use super::records::Sink;
 use super::status::{ErrorCode, GapReason, RecorderStatus};
 
-/// Time between two discoveries of what the server serves.
+/// Interval of discovery.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
-/// After a sign that this has changed, it is discovered this many times more: a server takes a moment to serve what was just defined.
+/// Number of additional discoveries after a sign that the served resources have changed: a server takes a moment to serve a new
+/// definition.
 const SETTLING_ROUNDS: u32 = 8;
 /// Time before each of these.
 const SETTLING_PERIOD: Duration = Duration::from_millis(250);
-/// Time for which a resource that is not served any more is watched: the removals of its last objects may be on their way.
+/// Time for which a resource that is no longer served is still watched, because the removals of its last objects may be in flight.
 const VANISHED_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two removals of what is too old.
+/// Interval at which records that are too old are removed.
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 
-/// Records until it is dropped, or until the disk is full.
+/// Records until dropped, or until the disk is full.
 pub async fn record(client: ApiClient, policy: RecordingPolicy, store: &mut Sink) -> anyhow::Result<()> {
     record_with_lease(client, policy, store, None).await
 }
 
-/// Records until it is dropped, or until the disk is full, and meanwhile renews a Lease that says what is recorded.
+/// Records until dropped, or until the disk is full, and renews a Lease that shows the recorded resources.
 pub async fn record_with_lease(
     client: ApiClient,
     policy: RecordingPolicy,
@@ -54,7 +55,7 @@ pub async fn record_with_lease(
     let done = follow_deletions(&client, &recording, store, &mut heartbeat, DISCOVERY_PERIOD).await;
     if let Err(error) = &done {
         status.failed(ErrorCode::Stopped, &format!("{error:#}"));
-        // Whoever reads the Lease learns why it is not renewed any more.
+        // The Lease should show why it is no longer renewed.
         coverage.clear();
         if let Some(heartbeat) = &mut heartbeat {
             heartbeat.renew(&client, &coverage, &status).await;
@@ -119,7 +120,7 @@ async fn follow_deletions(
     }
 }
 
-/// Returns the resources that are selected and can be watched, by their names.
+/// Returns the selected resources that can be watched, by name.
 fn wanted(policy: &RecordingPolicy, served: &Discovery) -> BTreeMap<String, ResourceInfo> {
     let resources = served.resources.values().filter(|resource| resource.is_collectable());
     let named = resources.map(|resource| {
@@ -129,7 +130,7 @@ fn wanted(policy: &RecordingPolicy, served: &Discovery) -> BTreeMap<String, Reso
     named.filter(|(name, _)| policy.watches(name)).collect()
 }
 
-/// Notes which entries of the policy are about nothing that can be watched.
+/// Notes the entries of the policy that match nothing that can be watched.
 fn compare(recording: &Recording, served: &Discovery, wanted: &BTreeMap<String, ResourceInfo>) {
     let Recording { policy, status, .. } = recording;
     let names = |is_wanted: fn(&ServedResource) -> bool| -> Vec<String> {
@@ -153,20 +154,21 @@ fn compare(recording: &Recording, served: &Discovery, wanted: &BTreeMap<String, 
         miss(pattern, reason, "");
     }
     for failed in served.failed.iter().filter(|failed| policy.may_concern(&failed.group)) {
-        // What is known of the group is still watched.
+        // Known resources of the group are still watched.
         miss(&format!("*.{}", failed.group), GapReason::DiscoveryFailing, &failed.message);
     }
     status.close_others(&open);
     tracing::trace!(resources = wanted.len(), gaps = open.len(), "discovered");
 }
 
-/// Says at once what of the policy is not recorded, and fails if nothing is. Returns how many resources are.
+/// Reports at the start which parts of the policy are not recorded, and fails if nothing is. Returns the number of recorded
+/// resources.
 async fn check(client: &ApiClient, recording: &Recording, served: &Discovery) -> anyhow::Result<usize> {
     let wanted = wanted(&recording.policy, served);
     let mut recorded = wanted.len();
     for (resource, ResourceInfo { gvr, .. }) in &wanted {
         let path = format!("{}/{}?limit=1", gc_types::api_path(&gvr.group, &gvr.version), gvr.resource);
-        // Other failures are retried by the watch of the resource.
+        // The watch of the resource retries after other failures.
         if let Err(error) = send(client, Method::GET, &path, None).await
             && error.is(StatusCode::FORBIDDEN)
         {
@@ -182,7 +184,7 @@ async fn check(client: &ApiClient, recording: &Recording, served: &Discovery) ->
     Ok(recorded)
 }
 
-/// Resources that are to be recorded, and those of them that are.
+/// Resources that are to be recorded, and those that are.
 #[derive(Clone)]
 struct Recording {
     policy: Arc<RecordingPolicy>,
@@ -190,27 +192,27 @@ struct Recording {
     status: RecorderStatus,
 }
 
-/// The watch of a resource.
+/// Watch of a resource.
 struct ResourceWatch {
     task: AbortHandle,
     api_version: String,
     kind: String,
-    /// Since when it has not been served.
+    /// Time since which it has not been served.
     missing_since: Option<Instant>,
 }
 
-/// The watches of everything that is recorded, and of what is served.
+/// Watches of everything that is recorded, and of what is served.
 #[derive(Default)]
 struct Watches {
     watches: BTreeMap<String, ResourceWatch>,
     tasks: JoinSet<()>,
-    /// Notified when what is served has changed.
+    /// Notified when the served resources have changed.
     changed: Arc<Notify>,
     follows_definitions: bool,
 }
 
 impl Watches {
-    /// Begins the watches of what is served now and selected, and ends those of what is not served any more.
+    /// Starts watches of selected resources that are served now, and ends those of resources that are no longer served.
     fn follow(
         &mut self,
         client: &ApiClient,
@@ -222,7 +224,7 @@ impl Watches {
         compare(recording, served, &wanted);
         self.watches.retain(|name, watch| {
             let group = name.split_once('.').map_or("", |(_, group)| group);
-            // A failed discovery says nothing of what is missing.
+            // A failed discovery says nothing about what is missing.
             if wanted.contains_key(name) || served.is_unclear(group) {
                 watch.missing_since = None;
                 return true;
@@ -253,7 +255,7 @@ impl Watches {
     }
 }
 
-/// Begins to record a resource.
+/// Starts recording a resource.
 fn watch(
     client: &ApiClient,
     recording: &Recording,
@@ -272,7 +274,7 @@ fn watch(
         move |state| {
             let Recording { coverage, status, .. } = &recording;
             if keeps_all && state != WatchState::Listed {
-                // What was listed counts once it has come through.
+                // A list counts once it has been processed completely.
                 coverage.note(&api_version, &kind, state == WatchState::Resumed);
             }
             match state {
@@ -298,7 +300,7 @@ fn watch(
     ResourceWatch { task, api_version, kind, missing_since: None }
 }
 
-/// Hands on what was deleted; what lives is dropped at once.
+/// Passes on deleted objects; living ones are dropped immediately.
 async fn sort(
     mut news: mpsc::Receiver<Vec<ObjectNews>>,
     policy: Arc<RecordingPolicy>,
@@ -330,7 +332,7 @@ async fn sort(
     }
 }
 
-/// An object that says what it is.
+/// Adds apiVersion and kind to an object.
 fn complete(object: &mut Value, api_version: &str, kind: &str) {
     for (field, value) in [("apiVersion", api_version), ("kind", kind)] {
         if object[field].as_str().is_none_or(str::is_empty) {
@@ -352,7 +354,7 @@ mod tests {
     use super::super::store::RecordStore;
     use super::*;
 
-    /// Nothing is discovered again within a test, unless a watch says that it should be.
+    /// Nothing is discovered again within a test, unless a watch requests it.
     const NEVER: Duration = Duration::from_hours(1);
     const WIDGETS: &str = "/apis/acme.dev/v1/namespaces/default/widgets";
 
@@ -403,7 +405,7 @@ mod tests {
         cluster.shutdown().await;
     }
 
-    /// What a server answers for each resource, by the code of the reason.
+    /// The server's response for each resource, by the code of the reason.
     #[tokio::test]
     async fn what_is_not_recorded_is_named_with_its_reason() {
         let cluster =

@@ -1,4 +1,4 @@
-//! Where records are: in a directory, or in a bucket of S3 or of a server that speaks its protocol.
+//! Location of records: in a directory, or in a bucket of S3 or of a server that speaks its protocol.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -18,19 +18,19 @@ use super::status::{ErrorCode, RecorderStatus};
 pub use super::store::Bounds;
 use super::store::{self, RecordStore};
 
-/// The scheme of a bucket.
+/// URL scheme of a bucket.
 const SCHEME: &str = "s3://";
 
-/// Where records are.
+/// Location of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordLocation {
-    /// A directory of this machine.
+    /// A directory on this machine.
     Directory(PathBuf),
-    /// A bucket, and what the keys of its records begin with.
+    /// A bucket, and the prefix of the keys of its records.
     Bucket {
-        /// Its name.
+        /// Name of the bucket.
         bucket: String,
-        /// Empty, or text that ends with a slash.
+        /// Prefix: empty, or text that ends with a slash.
         prefix: String,
     },
 }
@@ -76,7 +76,7 @@ pub struct RecordsFlags {
 }
 
 impl RecordsFlags {
-    /// Where they are.
+    /// Returns their location.
     #[must_use]
     pub fn place(&self) -> &RecordLocation {
         &self.records
@@ -91,7 +91,7 @@ impl RecordsFlags {
         .map_err(|error| UsageError::new(error.to_string()))
     }
 
-    /// Hands over the records that can be read, one at a time; with `since`, none that is older.
+    /// Passes on the records that can be read, one at a time; with `since`, only those from then on.
     pub(crate) async fn each(
         &self,
         reader: &mut Reader,
@@ -110,7 +110,7 @@ impl RecordsFlags {
         }
     }
 
-    /// Begins to write records. What goes wrong meanwhile is noted in `status`.
+    /// Opens the location for writing. Later errors are recorded in `status`.
     pub async fn open(
         &self,
         writer: Writer,
@@ -131,22 +131,21 @@ impl RecordsFlags {
     }
 }
 
-/// Where a recorder writes, and whether it encrypts.
+/// Destination of a recorder, and its encryption.
 pub struct Sink {
     pub(crate) store: Store,
     pub(crate) writer: Writer,
     pub(crate) status: RecorderStatus,
 }
 
-/// Where a recorder writes.
+/// Destination of a recorder.
 pub(crate) enum Store {
     Directory(RecordStore),
     Bucket(BucketStore),
 }
 
 impl Sink {
-    /// Adds a record. On a disk it is with the operating system when this returns; in a bucket within
-    /// [`FLUSH_PERIOD`].
+    /// Adds a record. On disk, the operating system has it when this returns; a bucket gets it within [`FLUSH_PERIOD`].
     pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
         let line = self.writer.line(record)?;
         match &mut self.store {
@@ -159,14 +158,14 @@ impl Sink {
         Ok(())
     }
 
-    /// Sends what was collected, without waiting for the answer.
+    /// Sends the collected records without waiting for the response.
     pub fn flush(&mut self) {
         if let Store::Bucket(store) = &mut self.store {
             store.flush();
         }
     }
 
-    /// Removes what exceeds the bounds. A bucket does so itself.
+    /// Removes records beyond the bounds. A bucket does so by itself.
     pub fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
         match &mut self.store {
             Store::Directory(store) => store.prune(now),

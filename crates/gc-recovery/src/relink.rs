@@ -1,4 +1,4 @@
-//! After a restore, gives dependents the UIDs of the owners that live.
+//! Gives dependents the new UIDs of their owners after a restore.
 
 mod answer;
 
@@ -26,24 +26,24 @@ use super::changes::send;
 use super::seal::ReadingFlags;
 pub use answer::RelinkAnswer;
 
-/// Patches in flight at a time.
+/// Maximum number of concurrent patches.
 const IN_FLIGHT: usize = 16;
 /// Maximum number of rounds of reading and patching while controllers change the same objects.
 const ROUNDS: usize = 3;
-/// Resources that are named of those that could not be listed.
+/// Maximum number of unlisted resources that are named.
 const NAMED_RESOURCES: usize = 3;
 
-/// The result of a relink.
+/// Result of a relink.
 pub struct Relinked {
-    /// UIDs of the objects that were changed.
+    /// UIDs of the changed objects.
     pub changed: BTreeSet<String>,
-    /// An error for each object that was not.
+    /// An error for each object that was not changed.
     pub failures: Vec<String>,
-    /// What is found afterwards.
+    /// Findings afterwards.
     pub found: Relink,
 }
 
-/// Sends the patches, and looks again: what controllers have changed meanwhile is decided again, a few times.
+/// Sends the patches, and plans again: objects that controllers have changed in the meantime are decided again, a few times.
 pub async fn restore(
     client: &ApiClient,
     gatherer: &Gatherer,
@@ -69,23 +69,24 @@ pub async fn restore(
     Ok(Relinked { changed, failures, found })
 }
 
-/// The files that say what owners were, and the owners that a user names.
+/// Files that show what owners were, and the owners that a user names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EvidenceFiles<'a> {
-    /// The backup that was restored, a Velero archive, a file of `kubegc backup`, manifests or the directory of a recorder; `-` is standard input.
+    /// The restored backup: a Velero archive, a file of `kubegc backup`, manifests or the directory of a recorder; `-` is standard
+    /// input.
     pub backup: Option<&'a Path>,
-    /// How it is decrypted and whom it must be signed by, if it is the directory of a recorder.
+    /// Keys for decrypting and verifying it, if it is the directory of a recorder.
     pub reading: Option<&'a ReadingFlags>,
     /// Namespaces of the backup that were restored under other names.
     pub mappings: &'a [(String, String)],
     /// Journals that name deleted objects by their UIDs.
     pub journals: &'a [PathBuf],
-    /// UIDs of owners that are gone, with the UIDs of the objects in their places.
+    /// UIDs of former owners, with the UIDs of the objects in their places.
     pub map: &'a [(String, String)],
 }
 
 impl EvidenceFiles<'_> {
-    /// Reads them. A mapping of a namespace that the backup does not have is a usage error.
+    /// Reads the files. Mapping a namespace that the backup does not contain is a usage error.
     pub fn read(&self, catalog: &Catalog) -> anyhow::Result<Evidence> {
         let mut evidence = Evidence { map: self.map.iter().cloned().collect(), ..Evidence::default() };
         for path in self.journals {
@@ -112,7 +113,7 @@ impl EvidenceFiles<'_> {
     }
 }
 
-/// The object of a line of a journal, if it names one.
+/// Returns the object of a line of a journal, if it names one.
 fn of_journal(line: &[u8], catalog: &Catalog) -> Option<(String, Identity)> {
     let entry: Value = serde_json::from_slice(line).ok()?;
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
@@ -126,14 +127,14 @@ fn of_journal(line: &[u8], catalog: &Catalog) -> Option<(String, Identity)> {
     Some((uid, Identity { group: group.to_owned(), kind, namespace: text("namespace"), name }))
 }
 
-/// Reads the cluster and decides.
+/// Reads the cluster and plans.
 pub async fn plan(
     gatherer: &Gatherer,
     namespace: &str,
     evidence: &mut Evidence,
     patience: Duration,
 ) -> anyhow::Result<(Relink, Vec<String>)> {
-    // Owners may be anywhere: a namespace restricts what is changed, not what is seen.
+    // Owners may be anywhere: a namespace restricts what is changed, not what is read.
     let Ok((cluster, unseen)) = tokio::time::timeout(patience, read_cluster(gatherer)).await else {
         anyhow::bail!(
             "the lists of all resources did not end within {patience:?}; --request-timeout allows more"
@@ -143,19 +144,19 @@ pub async fn plan(
     Ok((relink(&cluster, evidence, namespace), unseen))
 }
 
-/// Events have no owners, and there are many.
+/// Reports whether a resource takes part. Events have no owners, and are numerous.
 fn takes_part(resource: &Resource) -> bool {
     resource.is_collectable() && &*resource.name.resource != "events"
 }
 
-/// Returns the part of a resource that is read: of volumes and their claims everything, of others the metadata.
+/// Returns the part of a resource that is read: whole volumes and claims, and the metadata of others.
 fn reading(resource: &Resource) -> Reading {
     let is_bound = resource.name.group.is_empty()
         && matches!(&*resource.name.resource, "persistentvolumes" | "persistentvolumeclaims");
     if is_bound { Reading::Whole } else { Reading::Metadata }
 }
 
-/// Everything that lives, and what could not be listed.
+/// Reads all objects in the cluster; also returns what could not be listed.
 async fn read_cluster(gatherer: &Gatherer) -> (Cluster, Vec<String>) {
     let cluster = std::cell::RefCell::new(Cluster::new(gatherer.catalog.clone()));
     let lists = gatherer.catalog.all().iter().filter(|resource| takes_part(resource)).map(|resource| {
@@ -186,7 +187,7 @@ async fn read_cluster(gatherer: &Gatherer) -> (Cluster, Vec<String>) {
     (cluster, summary.into_iter().collect())
 }
 
-/// Takes from the Restores whose labels objects have where they put namespaces, unless somebody has said it.
+/// Takes the namespace mappings from the Restores that objects' labels name, unless the user gave them.
 async fn told_mappings(gatherer: &Gatherer, cluster: &Cluster, evidence: &mut Evidence) {
     let Some(backup) = evidence.backup.as_mut().filter(|backup| backup.mappings.is_empty()) else { return };
     let restores = GroupResource::new("velero.io", "restores");
@@ -203,7 +204,7 @@ async fn told_mappings(gatherer: &Gatherer, cluster: &Cluster, evidence: &mut Ev
             }
         }
     };
-    // A user who may not read them has the labels, and the flag.
+    // A user who may not read them can use the labels and the flag.
     let _ = gatherer.each(resource, "", Reading::Whole, take).await;
     for (old, new) in told {
         backup.mappings.entry(old).or_default().insert(new);
@@ -219,8 +220,8 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Sends the patches; gives back what failed. Each holds for one version of its object, so that a second run finishes what a
-/// first one left.
+/// Sends the patches, and returns those that failed. Each is valid for one version of its object, so that a second run finishes
+/// what a first one left.
 pub async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Patch]) -> Vec<Failure> {
     let sent = patches.iter().map(|patch| async move {
         let failure = |why: String| Failure {

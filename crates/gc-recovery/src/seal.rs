@@ -1,5 +1,5 @@
-//! Records as lines, signed and encrypted where keys are given. Each encrypted record is a file in age's format, in
-//! base64: so the ones that were written before a crash can be read, by `base64 -d | age -d` as well.
+//! Records as lines, signed and encrypted if keys are given. Each encrypted record is a file in age's format, in base64, so those
+//! that were written before a crash can be read, also with `base64 -d | age -d`.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use gc_process::UsageError;
 
 use crate::signing::{self, Origin, PublicKey, SigningKey};
 
-/// Identities that are tried on a record at most.
+/// Maximum number of identities that are tried on a record.
 const MAX_IDENTITIES: usize = 16;
 
-/// Reads an age public key.
+/// Parses an age public key.
 pub fn recipient(text: &str) -> Result<Recipient, String> {
     text.parse().map_err(|error| format!("{error}; expected an age public key, such as age1…"))
 }
@@ -37,19 +37,19 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Encrypts to these keys; with none, lines are plain.
+    /// Encrypts to these keys; without any, lines are plain.
     #[must_use]
     pub fn to(recipients: &[Recipient]) -> Self {
         Self { recipients: recipients.to_vec(), key: None }
     }
 
-    /// Signs with this key as well.
+    /// Also signs with this key.
     #[must_use]
     pub fn signed_by(self, key: SigningKey) -> Self {
         Self { key: Some(Arc::new(key)), ..self }
     }
 
-    /// A record with the end of its line.
+    /// Formats a record as a line, including its end.
     pub fn line(&self, record: &Record) -> anyhow::Result<String> {
         let plain =
             json!({"at": record.at.0, "resource": record.resource, "object": record.object}).to_string();
@@ -73,12 +73,12 @@ impl Writer {
     }
 }
 
-/// Who must have signed what is read.
+/// Requirements on the signatures of records.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Public keys of recorders.
     pub keys: Vec<PublicKey>,
-    /// True if records are believed that no recorder has signed.
+    /// True if records without a recorder's signature are accepted.
     pub accepts_unsigned: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct ReadingFlags {
 }
 
 impl ReadingFlags {
-    /// Returns a reader of records.
+    /// Creates a reader of records.
     pub fn reader(&self) -> Result<Reader, UsageError> {
         let mut keys = Vec::new();
         for flag in &self.recorder_key {
@@ -109,7 +109,7 @@ impl ReadingFlags {
     }
 }
 
-/// Reads lines, and counts those that are not believed, or that none of its identities decrypts.
+/// Reads lines, and counts those that are rejected, or that none of its identities decrypts.
 #[derive(Default)]
 pub struct Reader {
     identities: Vec<Identity>,
@@ -117,18 +117,18 @@ pub struct Reader {
     trust: Trust,
     records: usize,
     unread: usize,
-    /// Lines that anybody could have written.
+    /// Number of lines that anybody could have written.
     plain: usize,
     unsigned: usize,
-    /// Signed by other keys.
+    /// Number of records signed with unknown keys.
     strangers: usize,
-    /// Signed wrongly.
+    /// Number of records with wrong signatures.
     forged: usize,
 }
 
 impl Reader {
-    /// Decrypts with the identities of a file, as `age-keygen` writes it. Encryption does not show who wrote a record: with identities, records must be
-    /// signed, by one of the keys or one that the file names.
+    /// Decrypts with the identities in a file, as `age-keygen` writes it. Encryption does not show who wrote a record: with
+    /// identities, records must be signed by one of the keys, or one in the file.
     pub fn with(file: Option<&Path>, mut trust: Trust) -> Result<Self, UsageError> {
         let Some(file) = file else { return Ok(Self { trust, ..Self::default() }) };
         let wrong = |error: &dyn std::fmt::Display| {
@@ -156,7 +156,7 @@ impl Reader {
         Ok(Self { identities, file: file.to_owned(), trust, ..Self::default() })
     }
 
-    /// The record of a line; `None` for one that was cut off, is encrypted to another key, or is not believed.
+    /// Returns the record in a line; `None` for one that was truncated, is encrypted to another key, or is rejected.
     pub(crate) fn record(&mut self, line: &[u8]) -> Option<Record> {
         let line = line.trim_ascii();
         let opened;
@@ -178,7 +178,7 @@ impl Reader {
         Some(record)
     }
 
-    /// The record in the plain text of a line, if it is believed.
+    /// Returns the record in the plain text of a line, if it is accepted.
     fn believed<'l>(&mut self, line: &'l [u8], is_plain: bool) -> Option<&'l [u8]> {
         let must_be_signed =
             !self.trust.accepts_unsigned && (!self.identities.is_empty() || !self.trust.keys.is_empty());
@@ -191,7 +191,7 @@ impl Reader {
                 return None;
             }
         };
-        // Where records are encrypted, a line that is not was written by somebody else.
+        // If records are encrypted, an unencrypted line was written by somebody else.
         if is_plain && !self.identities.is_empty() {
             self.plain += 1;
             return None;
@@ -212,13 +212,13 @@ impl Reader {
                 self.unread += 1;
                 return None;
             }
-            // It was cut off.
+            // The line was truncated.
             Err(_) => return None,
         };
         Some(plain)
     }
 
-    /// What is to be said of records that could not be read, or were not believed; an error if these are all.
+    /// Returns a message about records that could not be read, or were rejected; an error if that is all of them.
     pub fn end(&self) -> Result<Option<String>, UsageError> {
         let refused = [
             (self.plain, "not encrypted, and left out: with --identity, only encrypted ones are believed"),
@@ -262,7 +262,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The lines of an identity file, and its public key.
+    /// Returns the lines of an identity file, and its public key.
     pub(crate) fn key() -> (String, Recipient) {
         use age::secrecy::ExposeSecret as _;
         let identity = Identity::generate();
@@ -365,7 +365,7 @@ pub(crate) mod tests {
         assert!(
             recipient("age1xyz").is_err() && Reader::with(Some(Path::new("/absent")), trust.clone()).is_err()
         );
-        // Without a key of a recorder, everything would be believed that is encrypted.
+        // Without a recorder's key, everything encrypted would be accepted.
         let error = Reader::with(Some(&own), Trust::default()).err().unwrap().to_string();
         assert!(error.contains("no key of a recorder is known"), "{error}");
         let named = format!("{}# {}\n", std::fs::read_to_string(&own).unwrap(), trust.keys[0]);

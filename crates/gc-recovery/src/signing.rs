@@ -1,7 +1,7 @@
-//! Signatures of records: whoever may write to the directory or the bucket of a recorder cannot make a record that is believed.
+//! Signatures of records, so that anyone who may write to the directory or bucket of a recorder still cannot forge a record.
 //!
-//! age does not authenticate a writer: its public keys are public. A recorder has a key of its own (Ed25519), and signs each record before it
-//! encrypts it. Its public key reaches `kubegc undo` by a flag or by a line of the identity file.
+//! age does not authenticate a writer: its public keys are public. A recorder has its own key (Ed25519), and signs each record
+//! before encrypting it. Its public key is passed to `kubegc undo` by a flag, or in a line of the identity file.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -17,25 +17,25 @@ use gc_process::private_files;
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
-/// The beginning of the line of a private key.
+/// Prefix of the line with a private key.
 const PRIVATE: &str = "KUBEGC-RECORDER-PRIVATE-KEY-1";
-/// The beginning of a public key.
+/// Prefix of a public key.
 const PUBLIC: &str = "kubegc-recorder-1:";
-/// The beginning of a signed record.
+/// Prefix of a signed record.
 const SIGNED: &str = "signed-1";
-/// Signed with each record, so that a signature of something else is none of a record.
+/// Text that is signed with each record, so that a signature of anything else is not valid for a record.
 const DOMAIN: &[u8] = b"kubegc record 1\n";
-/// Bytes of a public key that its name shows.
+/// Number of bytes of a public key that its name shows.
 const NAME_BYTES: usize = 8;
-/// The largest file that is read as a key, bytes.
+/// Maximum size of a file that is read as a key, bytes.
 const LARGEST_KEY_FILE: u64 = 64 << 10;
 
-/// The public key of a recorder.
+/// Public key of a recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// The name under which signatures refer to it.
+    /// Returns the name under which signatures refer to it.
     fn name(&self) -> String {
         gc_types::hexadecimal(&self.0[..NAME_BYTES])
     }
@@ -58,14 +58,14 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The public keys in a text, one on a line, also as comments of an identity file: `# kubegc-recorder-1:…`.
+/// Parses the public keys in a text, one per line, also as comments in an identity file: `# kubegc-recorder-1:…`.
 pub(crate) fn public_keys(text: &str) -> Result<Vec<PublicKey>, String> {
     let lines = text.lines().map(|line| line.trim_start_matches('#').trim());
     let keys = lines.filter(|line| line.starts_with(PUBLIC));
     keys.map(|line| line.parse().map_err(|error| format!("{line:?}: {error}"))).collect()
 }
 
-/// The public keys that a flag names: a key, or a file with keys.
+/// Returns the public keys that a flag gives: a key, or a file with keys.
 pub(crate) fn named_keys(flag: &str) -> Result<Vec<PublicKey>, String> {
     if flag.starts_with(PUBLIC) {
         return Ok(vec![flag.parse()?]);
@@ -80,14 +80,14 @@ pub(crate) fn named_keys(flag: &str) -> Result<Vec<PublicKey>, String> {
     Ok(keys)
 }
 
-/// The key of a recorder.
+/// Key of a recorder.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     public: PublicKey,
 }
 
 impl SigningKey {
-    /// Reads the key of a file, or makes one: the file is for its owner alone, and `FILE.pub` beside it for everybody.
+    /// Reads the key in a file, or creates one: the file is readable by its owner only, and `FILE.pub` beside it by everybody.
     pub fn open(file: &Path) -> anyhow::Result<Self> {
         let shown = file.display();
         let mut options = OpenOptions::new();
@@ -129,20 +129,20 @@ impl SigningKey {
         Ok(Self { pair, public: PublicKey(public) })
     }
 
-    /// Its public key.
+    /// Returns its public key.
     #[must_use]
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// A record with the signature in front of it.
+    /// Signs a record, and returns it with the signature in front.
     pub(crate) fn signed(&self, record: &str) -> String {
         let signature = self.pair.sign(&message(record.as_bytes()));
         format!("{SIGNED} {} {} {record}", self.public.name(), STANDARD.encode(signature.as_ref()))
     }
 }
 
-/// The file of the public key that belongs to a file of a private one.
+/// Returns the file of the public key for a private key's file.
 fn public_file(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".pub");
@@ -153,16 +153,16 @@ fn message(record: &[u8]) -> Vec<u8> {
     [DOMAIN, record].concat()
 }
 
-/// What a line says about who wrote it.
+/// Evidence in a line of who wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin<'l> {
     /// One of the keys has signed this record.
     Signed(&'l [u8]),
-    /// It has no signature.
+    /// Has no signature.
     Unsigned(&'l [u8]),
-    /// It is signed by a key that is not known; the record itself.
+    /// Signed with an unknown key; contains the record.
     Stranger(&'l [u8]),
-    /// It names a known key, and its signature is wrong: it was forged or damaged.
+    /// Names a known key, but its signature is wrong: it was forged or damaged.
     Forged,
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn is_signed(line: &[u8]) -> bool {
     line.strip_prefix(SIGNED.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }
 
-/// Judges the plain text of a line.
+/// Verifies the plain text of a line.
 pub(crate) fn origin<'l>(line: &'l [u8], keys: &[PublicKey]) -> Origin<'l> {
     let Some(rest) = line.strip_prefix(SIGNED.as_bytes()).and_then(|rest| rest.strip_prefix(b" ")) else {
         return Origin::Unsigned(line);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(judge(&stranger.signed(record)), "stranger");
         assert_eq!(judge(record), "unsigned");
         assert_eq!(judge(&signed.replace("\"at\":7", "\"at\":8")), "forged");
-        // The name of a key is not proof.
+        // The name of a key proves nothing.
         let claimed = stranger.signed(record).replace(&stranger.public().name(), &own.public().name());
         assert_eq!(judge(&claimed), "forged");
         assert_eq!(judge("signed-1 x"), "forged");

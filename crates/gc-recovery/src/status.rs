@@ -1,4 +1,4 @@
-//! The state of a recorder: what it does not record and why, its errors and its last write, as metrics and its Lease show them.
+//! State of a recorder for metrics and its Lease: what it does not record and why, its errors, and its last write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -13,30 +13,30 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Resources that are named as not recorded; a Lease has a bounded size.
+/// Maximum number of unrecorded resources that are named, because a Lease has a bounded size.
 const LISTED_GAPS: usize = 100;
-/// Longest text of an error that the Lease has, characters.
+/// Maximum length of an error's text in the Lease, characters.
 const LONGEST_ERROR: usize = 500;
 
-/// Reason for which a resource of the policy is not recorded.
+/// Reason why a resource of the policy is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GapReason {
     /// The server serves nothing of this name.
     NotServed,
-    /// The server serves it, and it cannot be listed and watched.
+    /// The server serves it, but it cannot be listed and watched.
     NotWatchable,
-    /// What the server serves of this API group cannot be found out.
+    /// Discovery of its API group fails, so it is unknown whether the server serves it.
     DiscoveryFailing,
     /// The account may not list or watch it.
     Forbidden,
     /// Its watch fails for another reason.
     WatchFailing,
-    /// It is being listed, and was not before.
+    /// Being listed for the first time.
     Listing,
 }
 
 impl GapReason {
-    /// The stable code.
+    /// Returns the stable code.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NotServed => "NotServed",
@@ -48,7 +48,7 @@ impl GapReason {
         }
     }
 
-    /// The reason for people.
+    /// Returns the human-readable reason.
     const fn words(self) -> &'static str {
         match self {
             Self::NotServed => "the policy names what the server does not serve: none of it is recorded",
@@ -63,18 +63,18 @@ impl GapReason {
     }
 }
 
-/// Failure while records were made.
+/// Failure during recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorCode {
     /// The disk was full; the oldest records were removed.
     DiskFull,
     /// A record could not be written.
     WriteFailed,
-    /// The bucket takes no records; they wait.
+    /// The bucket does not accept records, which wait.
     BucketFailing,
     /// Records were dropped.
     RecordsLost,
-    /// What the server serves could not be found out.
+    /// The server's resources could not be determined.
     DiscoveryFailing,
     /// The Lease could not be renewed.
     LeaseFailing,
@@ -93,7 +93,7 @@ impl ErrorCode {
         Self::Stopped,
     ];
 
-    /// The stable code.
+    /// Returns the stable code.
     const fn name(self) -> &'static str {
         match self {
             Self::DiskFull => "DiskFull",
@@ -135,30 +135,30 @@ struct Metrics {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By resource, or by the policy's entry that matches none.
+    /// Reasons by resource, or by policy entry that matches none.
     gaps: BTreeMap<String, GapReason>,
     /// Resources that are watched.
     watched: BTreeSet<String>,
-    /// Time, code and text.
+    /// Time, code and text of the last error.
     last_error: Option<(Timestamp, &'static str, String)>,
 }
 
-/// The state of a recorder. Clones share it.
+/// State of a recorder. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct RecorderStatus {
     state: Arc<Mutex<State>>,
     metrics: Metrics,
-    /// True once it has been found out what is to be recorded.
+    /// True once the resources to record are known.
     ready: Arc<AtomicBool>,
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn seconds(at: Timestamp) -> i64 {
     at.0.div_euclid(1_000)
 }
 
 impl RecorderStatus {
-    /// Registers the metrics of a recorder. Every error is shown from the beginning, so that alerts see its first occurrence.
+    /// Registers the metrics of a recorder. Every error is exported from the start, so that alerts notice its first occurrence.
     pub fn register(catalogue: &mut Catalogue) -> Self {
         let status = Self::default();
         let Metrics { recorded, unrecorded, records, last_write, errors, last_error } =
@@ -191,7 +191,7 @@ impl RecorderStatus {
         status
     }
 
-    /// Returns the flag that is set once it is known what is to be recorded.
+    /// Returns the flag that is set once the resources to record are known.
     #[must_use]
     pub fn ready(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ready)
@@ -205,20 +205,20 @@ impl RecorderStatus {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with a resource, which is not recorded before it is listed.
+    /// Adds a resource, which is not recorded before it is listed.
     pub(crate) fn watch(&self, resource: &str) {
         self.state().watched.insert(resource.to_owned());
         self.miss(resource, GapReason::Listing, &"");
     }
 
-    /// Forgets a resource that is not served any more.
+    /// Forgets a resource that is no longer served.
     pub(crate) fn forget(&self, resource: &str) {
         self.state().watched.remove(resource);
         self.close(resource);
         self.count();
     }
 
-    /// Notes that a resource is not recorded. Logged when the reason is a new one.
+    /// Records that a resource is not recorded. Logs it if the reason is new.
     pub(crate) fn miss(&self, resource: &str, reason: GapReason, error: &dyn Display) {
         let before = self.state().gaps.insert(resource.to_owned(), reason);
         if before == Some(reason) {
@@ -231,13 +231,13 @@ impl RecorderStatus {
         self.count();
         match reason {
             GapReason::Listing => tracing::debug!(resource, "{}", reason.words()),
-            // It may be resumed a moment later, with everything that was deleted meanwhile.
+            // It may be resumed a moment later, with everything that was deleted in the meantime.
             GapReason::WatchFailing => tracing::warn!(resource, %error, "{}", reason.words()),
             _ => tracing::error!(resource, reason = reason.name(), %error, "{}", reason.words()),
         }
     }
 
-    /// Notes that a resource is recorded from now on.
+    /// Records that a resource is recorded from now on.
     pub(crate) fn close(&self, resource: &str) {
         let Some(reason) = self.state().gaps.remove(resource) else { return };
         self.metrics.unrecorded.remove(&labels(resource, reason));
@@ -247,7 +247,7 @@ impl RecorderStatus {
         }
     }
 
-    /// Closes the gaps that are not of watched resources and not among these.
+    /// Closes the gaps that do not belong to watched resources and are not among these.
     pub(crate) fn close_others(&self, open: &BTreeSet<String>) {
         let closed: Vec<String> = {
             let state = self.state();
@@ -271,7 +271,7 @@ impl RecorderStatus {
         self.metrics.last_write.set(seconds(at));
     }
 
-    /// Counts an error, which is the last one from now on.
+    /// Counts an error, and keeps it as the last one.
     pub(crate) fn failed(&self, code: ErrorCode, error: &dyn Display) {
         let (label, at) = (ErrorLabel { error: code.name() }, gather::now());
         self.metrics.errors.get_or_create(&label).inc();
@@ -280,7 +280,7 @@ impl RecorderStatus {
         self.state().last_error = Some((at, code.name(), text.replace('\n', " ")));
     }
 
-    /// What is not recorded, as the Lease has it: `configmap=NotServed,secrets=Forbidden`.
+    /// Formats the unrecorded resources for the Lease: `configmap=NotServed,secrets=Forbidden`.
     pub(crate) fn not_recorded(&self) -> String {
         let state = self.state();
         let listed = state.gaps.iter().take(LISTED_GAPS);
@@ -292,7 +292,7 @@ impl RecorderStatus {
         gaps.join(",")
     }
 
-    /// The last error, as the Lease has it; empty if there was none.
+    /// Formats the last error for the Lease; empty if there was none.
     pub(crate) fn last_error(&self) -> String {
         let state = self.state();
         state.last_error.as_ref().map_or_else(String::new, |(at, code, text)| format!("{at} {code}: {text}"))
@@ -330,7 +330,7 @@ mod tests {
         assert!(has("kubegc_recorder_unrecorded{resource=\"configmaps\",reason=\"Forbidden\"} 1"));
         status.miss("configmaps", GapReason::WatchFailing, &"500");
         assert!(!shown(&catalogue).contains("Forbidden") && has("kubegc_recorder_resources 0"));
-        // A watched resource closes its own gap; an entry of the policy is closed by the next discovery.
+        // A watched resource closes its own gap; the next discovery closes that of a policy entry.
         status.close_others(&BTreeSet::new());
         assert_eq!(status.not_recorded(), "configmaps=WatchFailing");
         status.forget("configmaps");

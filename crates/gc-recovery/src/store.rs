@@ -1,5 +1,5 @@
-//! Records on disk: files of JSON lines, the oldest of which are removed when they are too old or too many. A line that was
-//! cut off by a crash is skipped.
+//! Records on disk: files of JSON lines, the oldest of which are removed when they are too old or too large. A line that was
+//! truncated by a crash is skipped.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Write as _};
@@ -14,21 +14,21 @@ use gc_types::Timestamp;
 use super::seal::Reader;
 use super::status::{ErrorCode, RecorderStatus};
 
-/// The smallest bound of a store, bytes.
+/// Minimum size limit of a store, bytes.
 pub(crate) const SMALLEST_STORE: u64 = 1 << 20;
-/// A store has this many files at least before the first is removed.
+/// Minimum number of files in a store before the first is removed.
 const FILES: u64 = 8;
-/// The largest file of records, bytes.
+/// Maximum size of a file of records, bytes.
 const LARGEST_FILE: u64 = 64 << 20;
-/// The longest line that is read: the largest object of an API server, with room for its escapes.
+/// Maximum length of a line: the largest object of an API server, with room for its escapes.
 const LONGEST_LINE_BYTES: usize = 32 << 20;
 
-/// Bounds of the kept records.
+/// Bounds of the records to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The age above which records are removed.
+    /// Age above which records are removed.
     pub max_age_milliseconds: i64,
-    /// The size above which the oldest records are removed.
+    /// Size above which the oldest records are removed.
     pub max_bytes: u64,
 }
 
@@ -59,8 +59,8 @@ fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
     Ok(files)
 }
 
-/// Begins a file, for which the oldest ones make room on a full disk. It is the newest one, also after the clock was set back: what is
-/// written is never the first to be removed.
+/// Creates a file, removing the oldest ones if the disk is full. It becomes the newest one, even after the clock was set back, so
+/// that new records are never the first to be removed.
 fn create_pruning(
     directory: &Path,
     now: Timestamp,
@@ -84,7 +84,7 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Removes the oldest file of a full disk; fails if there are no more than are kept.
+/// Removes the oldest file on a full disk; fails if there are no more than must be kept.
 fn remove_oldest(
     directory: &Path,
     keeps: usize,
@@ -101,7 +101,7 @@ fn remove_oldest(
 }
 
 impl RecordStore {
-    /// Begins a new file in the directory, which is created if it does not exist.
+    /// Creates a new file in the directory, which is created if it does not exist.
     pub(crate) fn open(
         directory: &Path,
         bounds: Bounds,
@@ -115,8 +115,8 @@ impl RecordStore {
         Ok(store)
     }
 
-    /// Adds the line of a record made at this time; it is with the operating system when this returns. On a full disk the oldest
-    /// records make room for it.
+    /// Adds the line of a record with this time; the operating system has it when this returns. On a full disk, the oldest records
+    /// are removed to make room.
     pub(crate) fn append(&mut self, at: Timestamp, line: &str) -> anyhow::Result<()> {
         let length = line.len() as u64;
         if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
@@ -137,9 +137,9 @@ impl RecordStore {
         self.file.flush()
     }
 
-    /// Removes the oldest file of a disk that is full, and begins a new one: the last line of the present one is torn.
+    /// Removes the oldest file on a full disk and creates a new one, because the last line of the current one is torn.
     fn make_room(&mut self, at: Timestamp, error: &std::io::Error) -> anyhow::Result<()> {
-        // The present one is the newest, where it is a file at all.
+        // The current file is the newest, if it is a regular file at all.
         let keeps = usize::from(self.file.get_ref().metadata().is_ok_and(|metadata| metadata.is_file()));
         remove_oldest(&self.directory, keeps, error, &self.status)?;
         // The writer holds the torn line, which must not be written again when it is dropped.
@@ -149,7 +149,7 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Removes files whose records are all too old, and the oldest ones while there is too much; never the newest.
+    /// Removes files whose records are all too old, and the oldest ones while the size exceeds the bound; never the newest.
     pub(crate) fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
         let files = files(&self.directory)?;
         // Room for the newest file, which grows.
@@ -166,8 +166,8 @@ impl RecordStore {
     }
 }
 
-/// Returns the number of files to remove, each given with the time of its last record and its size, oldest first:
-/// those that are too old, and the oldest ones while there is too much.
+/// Returns the number of files to remove, each given with the time of its last record and its size, oldest first: those that are
+/// too old, and the oldest ones while the size exceeds the bound.
 pub(crate) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64, now: Timestamp) -> usize {
     let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let is_surplus = move |(ended, bytes): &&(i64, u64)| {
@@ -179,12 +179,12 @@ pub(crate) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64
     files.iter().take_while(is_surplus).count()
 }
 
-/// Reports whether a directory is one of a recorder.
+/// Reports whether a directory contains the records of a recorder.
 pub(crate) fn has_records(directory: &Path) -> anyhow::Result<bool> {
     Ok(!files(directory)?.is_empty())
 }
 
-/// Hands over the records of a directory, oldest first, one at a time.
+/// Passes on the records in a directory, oldest first, one at a time.
 pub(crate) fn each(
     directory: &Path,
     reader: &mut Reader,
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(read(&directory).pop(), Some(of(4, "c", 1)));
     }
 
-    /// Any writer to the directory may put there what it likes.
+    /// Anyone who may write to the directory may put any files there.
     #[test]
     fn hostile_files_and_lines_take_nothing_from_records() {
         let folder = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["new"]);
     }
 
-    /// The next file of a store in which the last one began at `newest`, on a disk that takes nothing.
+    /// Creates the next file of a store whose last one began at `newest`, on a disk without room.
     fn full(folder: &Path, newest: i64) {
         std::os::unix::fs::symlink("/dev/full", folder.join(format!("deleted-{}.jsonl", newest + 1)))
             .unwrap();
@@ -353,7 +353,7 @@ mod tests {
         let mut store = open(folder.path(), 1);
         append(&mut store, &of(2, "old", 1));
         let mut store = open(folder.path(), 5);
-        // Only for reading.
+        // Opened for reading only.
         store.file = BufWriter::new(File::open("/dev/null").unwrap());
         let line = Writer::default().line(&of(6, "new", 1)).unwrap();
         let error = store.append(Timestamp(6), &line).unwrap_err();
@@ -374,7 +374,7 @@ mod tests {
         }
         let kept = names(folder.path());
         assert!(kept.len() >= 14 && kept.last().unwrap() == "r99", "{kept:?}");
-        // Records that are older than a second are removed with the next file.
+        // Records older than a second are removed with the next file.
         store.prune(Timestamp(5_000)).unwrap();
         assert_eq!(files(folder.path()).unwrap().len(), 1, "the newest is never removed");
     }

@@ -1,4 +1,4 @@
-//! A recorder, a cascade and its undo, and a restore with a relink, on an embedded server with the collector at work.
+//! A recorder, a cascade and its undo, and a restore with a relink, on an embedded server with a running collector.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use super::signing::SigningKey;
 use super::status::RecorderStatus;
 use super::{recorder, relink, store, undo};
 
-/// The folder of a recorder has these.
+/// Name of the identity file in the directory of a recorder.
 const IDENTITY: &str = "identity";
 const RECORDS: &str = "records";
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -58,7 +58,7 @@ impl World {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// A client whose requests are answered this many times, and never again.
+    /// Returns a client whose requests are answered this many times, and never again.
     fn mortal_client(&self, answers: usize) -> (ApiClient, Arc<Notify>) {
         let (way, killed) = (self.cluster.in_process("tester"), Arc::new(Notify::new()));
         let (sent, notify) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&killed));
@@ -80,7 +80,7 @@ impl World {
         Gatherer::new(self.client.clone(), gather::now()).await.unwrap()
     }
 
-    /// Until no collector has anything left to do, now and five minutes later.
+    /// Waits until no collector has anything left to do, now and five minutes later.
     async fn settle(&self) {
         for _ in 0..2 {
             self.cluster.settle(PATIENCE, || tokio::time::sleep(REST)).await.unwrap();
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Names of the ConfigMaps of these tests, with the names and UIDs of their owners.
+    /// Returns the names of the ConfigMaps of these tests, with the names and UIDs of their owners.
     async fn config_maps(&self) -> Vec<Value> {
         let list = send(&self.client, Method::GET, &format!("{CONFIG_MAPS}?labelSelector=test"), None).await;
         list.unwrap()["items"].as_array().unwrap().clone()
@@ -108,7 +108,7 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// Three levels, a thousand objects; the root's UID.
+/// Creates three levels with a thousand objects, and returns the root's UID.
 async fn build(world: &World) -> String {
     let root = uid(&world.send(Method::POST, CONFIG_MAPS, config_map("root", None)).await);
     let mut middle = Vec::new();
@@ -125,7 +125,7 @@ async fn build(world: &World) -> String {
     root
 }
 
-/// Every object is there, and refers to the objects that are there.
+/// Asserts that every object exists, and refers to existing objects.
 fn is_whole(objects: &[Value]) {
     assert_eq!(objects.len(), 1 + MIDDLE + LEAVES);
     let living: BTreeSet<(String, String)> = objects
@@ -142,7 +142,7 @@ fn is_whole(objects: &[Value]) {
     }
 }
 
-/// Reads the records, as far as the identity in the folder decrypts them.
+/// Reads the records, as far as the identity in the directory decrypts them.
 fn records(folder: &Path) -> Vec<Record> {
     let mut reader = Reader::with(Some(&folder.join(IDENTITY)), Trust::default()).unwrap();
     let mut records = Vec::new();
@@ -163,8 +163,8 @@ async fn recorded(folder: &Path, count: usize) -> Vec<Record> {
     }
 }
 
-/// A cascade of a thousand objects on three levels is recorded, encrypted, and undone, by a second run where the first one was
-/// interrupted; everything is alive five minutes later with the collector running.
+/// A cascade of a thousand objects on three levels is recorded, encrypted, and undone, by a second run after the first one was
+/// interrupted; everything still exists five minutes later with the collector running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cascade_is_undone_also_by_a_second_run() {
     let world = World::start(&["garbage-collector-controller"]).await;
@@ -180,7 +180,7 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     let (store, writer) = (Store::Directory(store), seal::Writer::to(&[public]).signed_by(key));
     let (client, mut sink) = (world.client.clone(), Sink { store, writer, status });
     let recorder = tokio::spawn(async move { recorder::record(client, policy, &mut sink).await });
-    // The watches are at work when a first deletion has been recorded.
+    // The watches are working once a first deletion has been recorded.
     let probe = config_map("probe", None);
     let begun = Instant::now();
     while records(folder.path()).is_empty() {
@@ -211,7 +211,7 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     let choice = Choice::Cascade(root);
     let plan = undo::ask(&gatherer, &records, &choice).await;
     assert_eq!(plan.steps.len(), 1 + MIDDLE + LEAVES);
-    // Killed in the middle: some requests were answered, some were on their way, the others were never sent.
+    // Killed in the middle: some requests were answered, some were in flight, and the others were never sent.
     let (mortal, killed) = world.mortal_client(300);
     tokio::select! {
         failures = undo::perform(&mortal, &gatherer.catalog, &plan) => panic!("it was to be killed: {failures:?}"),
@@ -232,7 +232,7 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     world.cluster.shutdown().await;
 }
 
-/// Nothing is overwritten, statuses come back, and what a controller recreates is left to it.
+/// Nothing is overwritten, statuses are restored, and objects that a controller recreates are left to it.
 #[tokio::test]
 async fn an_undo_is_careful() {
     let world = World::start(&["garbage-collector-controller"]).await;
@@ -272,8 +272,8 @@ async fn an_undo_is_careful() {
     world.cluster.shutdown().await;
 }
 
-/// A backup is restored into another cluster, where every owner has a new UID; after a relink, the collector keeps everything, which
-/// it would delete without. The first run is killed after half of its patches, and a second run finishes them.
+/// A backup is restored into another cluster, where every owner has a new UID; after a relink, the collector keeps everything that
+/// it would otherwise delete. The first run is killed after half of its patches, and a second run finishes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_is_relinked() {
     // No collector runs during the restore.
@@ -319,7 +319,7 @@ async fn a_restore_is_relinked() {
     is_whole(&world.config_maps().await);
     let (last, _) = relink::plan(&world.gatherer().await, "", &mut evidence, PATIENCE).await.unwrap();
     assert_eq!((last.links.as_slice(), last.is_complete()), (&[][..], true));
-    // The collector starts on the restored objects, and has nothing to delete: not now, and not five minutes later.
+    // The collector starts on the restored objects, and has nothing to delete, neither now nor five minutes later.
     let collected = World::from(world.cluster.fork().unwrap().with_controllers(&["*"])).await;
     collected.settle().await;
     is_whole(&collected.config_maps().await);

@@ -1,4 +1,4 @@
-//! Creates deleted objects again from the records of a recorder.
+//! Recreates deleted objects from the records of a recorder.
 
 mod answer;
 
@@ -25,31 +25,31 @@ use super::records::RecordsFlags;
 use super::seal::ReadingFlags;
 pub use answer::UndoAnswer;
 
-/// Objects that are created at a time.
+/// Maximum number of objects that are created concurrently.
 const IN_FLIGHT: usize = 16;
-/// Maximum number of tries to create an object whose definition is not established yet …
+/// Maximum number of attempts to create an object whose definition is not established yet …
 const TRIES: usize = 20;
-/// … and the time between two tries.
+/// … and the time between two attempts.
 const TRY_PAUSE: Duration = Duration::from_millis(250);
-/// From this many objects of one resource in one namespace on, one list replaces the single reads.
+/// Number of objects of one resource in one namespace from which one list replaces single reads.
 const LIST_FROM: usize = 20;
 
-/// The records that a user asks for.
+/// Records that a user requests.
 pub struct Selection {
-    /// The UID of an object that is restored with all its dependents.
+    /// UID of an object that is restored with all its dependents.
     pub cascade: Option<String>,
-    /// Only what was deleted at or after this time.
+    /// Time from which deletions are selected.
     pub since: Option<Timestamp>,
-    /// The objects; empty for all.
+    /// Selected objects; empty for all.
     pub wanted: Vec<WantedObjects>,
     /// With `since`, the only namespace; empty for all.
     pub namespace: String,
-    /// Only objects with these labels.
+    /// Labels of the selected objects.
     pub labels: LabelSelector,
 }
 
 impl Selection {
-    /// Returns the choice that [`gc_explain::undo::chosen`] takes.
+    /// Returns the choice for [`gc_explain::undo::chosen`].
     pub fn choice<'a>(&self, is_selected: RecordPredicate<'a>) -> Choice<'a> {
         match (&self.cascade, self.since) {
             (Some(uid), _) => Choice::Cascade(uid.clone()),
@@ -58,7 +58,7 @@ impl Selection {
         }
     }
 
-    /// Reports whether a record is selected, dependents of selected objects aside.
+    /// Reports whether a record is selected, apart from dependents of selected objects.
     #[must_use]
     pub fn includes(&self, record: &Record) -> bool {
         let place = record.place();
@@ -71,20 +71,20 @@ impl Selection {
     }
 }
 
-/// The records that a selection is about.
+/// Records for a selection.
 pub struct FoundRecords {
-    /// What was chosen.
+    /// The choice.
     pub chosen: ChosenRecords,
     /// The chosen records.
     pub records: Vec<Record>,
-    /// What was asked for and has no record.
+    /// Requested objects without a record.
     pub missing: Vec<WantedObjects>,
-    /// A message about records that could not be read, or were not believed.
+    /// Message about records that could not be read, or were rejected.
     pub warning: Option<String>,
 }
 
-/// Reads the records that a selection is about. They are read twice: once to choose, of which nothing but names, owners and times is
-/// kept, and once more for the contents of the chosen ones.
+/// Reads the records for a selection. They are read twice: once to choose, keeping only names, owners and times, and once more for
+/// the contents of the chosen ones.
 pub async fn read(
     records: &RecordsFlags,
     reading: &ReadingFlags,
@@ -110,13 +110,13 @@ pub async fn read(
         };
         records.each(&mut reading.reader()?, selection.since, take).await?;
     }
-    // A recorder that runs may have removed the oldest meanwhile.
+    // A running recorder may have removed the oldest in the meantime.
     let lost = chosen.records.len() - found.len();
     anyhow::ensure!(lost == 0, "{lost} records were removed while they were read: try again");
     Ok(FoundRecords { chosen, records: found.into_values().collect(), missing, warning })
 }
 
-/// Reports whether a record is of an object that is asked for, whatever its labels.
+/// Reports whether a record is about a requested object, regardless of labels.
 #[must_use]
 pub fn names(wanted: &WantedObjects, record: &Record) -> bool {
     let place = record.place();
@@ -125,12 +125,12 @@ pub fn names(wanted: &WantedObjects, record: &Record) -> bool {
         && (wanted.namespace == place.namespace || (wanted.name.is_none() && wanted.namespace.is_empty()))
 }
 
-/// The plan for a choice among these records: reads what is in the places of the deleted objects.
+/// Plans the undoing of a choice among these records, after reading what is in the places of the deleted objects.
 pub async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -> Undo {
     of_chosen(gatherer, records, &chosen(records, choice)).await
 }
 
-/// The plan for those of these records that are chosen.
+/// Plans the undoing of the chosen ones of these records.
 pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &ChosenRecords) -> Undo {
     let taken: Vec<&Record> = records.iter().filter(|record| chosen.takes(record)).collect();
     let living = living(gatherer, &taken).await;
@@ -171,7 +171,7 @@ pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &ChosenR
     undo
 }
 
-/// Reports whether the very owner is there, and its present revision.
+/// Returns whether the very owner exists, and its current revision.
 async fn presence(gatherer: &Gatherer, owner: &Place) -> (Presence, Option<String>) {
     let Some(resource) = gatherer.catalog.of_kind(&owner.api_version, &owner.kind) else {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -189,7 +189,7 @@ async fn presence(gatherer: &Gatherer, owner: &Place) -> (Presence, Option<Strin
     }
 }
 
-/// The present revision of an owner whose controller keeps older ones.
+/// Returns the current revision of an owner whose controller keeps older ones.
 fn revision(kind: &str, owner: &Value) -> Option<String> {
     let revision = match kind {
         "Deployment" => &owner["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
@@ -226,7 +226,7 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Cu
             }
         };
         if records.len() >= LIST_FROM {
-            // An object that cannot be listed is found by its creation.
+            // An object that cannot be listed is found by the attempt to create it.
             let _ = gatherer.each(resource, &namespace, Reading::Metadata, &mut take).await;
         } else {
             for record in records {
@@ -240,14 +240,14 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Cu
     found
 }
 
-/// Creates what is to be created; gives back what failed. Everything is done so that it can be done again.
+/// Creates the planned objects, and returns the failures. Every step can be repeated.
 pub async fn perform(client: &ApiClient, catalog: &Catalog, undo: &Undo) -> Vec<String> {
     let mut known = undo.known.clone();
     let mut failures = Vec::new();
     let mut waiting: Vec<&Step> =
         undo.steps.iter().filter(|step| matches!(step.action, Action::Create | Action::Complete)).collect();
     while let Some(rank) = waiting.iter().map(|step| step.rank).min() {
-        // Of the lowest rank, those whose owners are there; if there are none, of any rank.
+        // Steps of the lowest rank whose owners exist or, if there are none, of any rank.
         let is_ready = |step: &&Step| with_owners(&step.object, &known, &|_| false).is_some();
         let (mut ready, mut rest): (Vec<&Step>, Vec<&Step>) =
             waiting.into_iter().partition(|step| step.rank == rank && is_ready(step));
@@ -274,7 +274,7 @@ pub async fn perform(client: &ApiClient, catalog: &Catalog, undo: &Undo) -> Vec<
     failures
 }
 
-/// The UID of the object that is there now.
+/// Creates an object, and returns the UID of the one that exists now.
 async fn restore(
     client: &ApiClient,
     catalog: &Catalog,
@@ -313,7 +313,7 @@ async fn restore(
     Ok(created["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Gives the volume of a claim the UID that the claim has now, if the volume still has the one that it had.
+/// Gives the volume of a claim the claim's current UID, if the volume still has the former one.
 async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value) -> Result<(), String> {
     let volume = claim["spec"]["volumeName"].as_str().unwrap_or_default();
     let volumes = gc_explain::GroupResource::new("", "persistentvolumes");
@@ -325,12 +325,12 @@ async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value)
         Err(error) => return Err(format!("it was created, but volume {volume} could not be read: {error}")),
     };
     let is_another = found["spec"]["claimRef"]["uid"] != step.place.uid;
-    // What is recycled is emptied, also below a claim that is bound to it meanwhile.
+    // A recycled volume is emptied, even below a claim that has been bound to it in the meantime.
     let is_recycled = found["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
     if is_another || is_recycled || !found["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
-    // Without the version of the old claim, the binder takes the reference for one of this claim.
+    // Without the version of the old claim, the binder takes the reference to be to this claim.
     let body = json!({
         "metadata": {"uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]},
         "spec": {"claimRef": {"uid": claim["metadata"]["uid"], "resourceVersion": null}},
@@ -341,13 +341,13 @@ async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value)
         .map_err(|error| format!("it was created, but volume {volume} is not bound to it: {error}"))
 }
 
-/// Reports whether somebody has written the status since the object was created: a controller, or an earlier run.
+/// Reports whether a controller or an earlier run has written the status since the object was created.
 fn has_written_status(object: &Value) -> bool {
     let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     writers.any(|writer| writer["subresource"] == "status")
 }
 
-/// The resource in the version of the record.
+/// Returns the resource in the version of the record.
 fn served(catalog: &Catalog, place: &Place) -> Result<Resource, String> {
     let mut resource = catalog
         .of_kind(&place.api_version, &place.kind)
@@ -378,7 +378,7 @@ async fn create(
             Err(error) if error.is(StatusCode::NOT_FOUND) && attempt < TRIES => {
                 tokio::time::sleep(TRY_PAUSE).await;
             }
-            // Its address is somebody else's now.
+            // Its address belongs to another object now.
             Err(error) if error.is(StatusCode::UNPROCESSABLE_ENTITY) && has_addresses => {
                 has_addresses = false;
                 without_addresses(&mut object);
@@ -390,7 +390,7 @@ async fn create(
     Err("it was tried too often".to_owned())
 }
 
-/// Somebody was faster: an earlier run of this command, or somebody else.
+/// Handles an object that already exists, created by an earlier run of this command or by somebody else.
 async fn already_there(client: &ApiClient, step: &Step, path: &str) -> Result<Value, String> {
     let found = send(client, Method::GET, path, None).await.map_err(|error| error.to_string())?;
     let is_terminating = !found["metadata"]["deletionTimestamp"].is_null();

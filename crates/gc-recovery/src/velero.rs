@@ -1,4 +1,4 @@
-//! The objects of a Velero backup: `resources/<resource>/namespaces/<namespace>/<name>.json` and
+//! Objects of a Velero backup: `resources/<resource>/namespaces/<namespace>/<name>.json` and
 //! `resources/<resource>/cluster/<name>.json` in a compressed archive, and the same again below each version.
 
 use std::io::Read;
@@ -7,11 +7,11 @@ use anyhow::Context as _;
 use flate2::read::GzDecoder;
 use gc_explain::relink::Backup;
 
-/// Objects of a backup at most.
+/// Maximum number of objects in a backup.
 pub(crate) const MAX_OBJECTS: usize = 2_000_000;
-/// The largest object that is read, bytes.
+/// Maximum size of an object that is read, bytes.
 const LARGEST_OBJECT: u64 = 16 << 20;
-/// Maximum unpacked size of an archive, bytes: a small one can become any size.
+/// Maximum unpacked size of an archive, bytes: a small one can expand to any size.
 const LARGEST_ARCHIVE: u64 = 256 << 30;
 
 /// Adds the objects of an archive to a backup.
@@ -52,7 +52,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A backup as Velero writes it: each object twice, once below its preferred version.
+    /// Returns a backup as Velero writes it: each object twice, once below its preferred version.
     pub(crate) fn backup(objects: &[(&str, Value)]) -> Vec<u8> {
         let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         let mut add = |path: &str, text: &[u8]| {

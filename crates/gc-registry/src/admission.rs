@@ -1,8 +1,8 @@
-//! Admission: what is set on, and refused for, an object beyond the rules of its kind.
+//! Admission: sets fields of an object, and refuses it, beyond the rules of its kind.
 //!
-//! A write passes the plugins that set something (`Call::mutate`), is prepared and validated, and passes the plugins
-//! that refuse (`Call::validate`), in upstream's order. What is called from outside belongs at the end of the first
-//! and before the last step of the second; quotas come last, so that nothing is charged that is refused after all.
+//! A write passes the plugins that set fields (`Call::mutate`), is prepared and validated, and passes the plugins that refuse
+//! (`Call::validate`), in upstream's order. Outside calls belong at the end of the first step and before the last part of the
+//! second; quotas come last, so that nothing is charged for a write that is refused.
 
 mod builtin;
 pub mod configured;
@@ -17,9 +17,9 @@ use crate::registry::call::{Call, Charge};
 use crate::storage::RangeOptions;
 pub use builtin::plugins::{Plugin, Plugins, UnknownPlugin};
 
-/// Sets something on the object of a request.
+/// Sets fields of a request's object.
 type Mutate = fn(&Request<'_>, &mut Value) -> Result<(), ApiError>;
-/// Refuses a request, or warns.
+/// Refuses a request, or adds warnings.
 type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiError>;
 
 /// Actions of plugins in the order of their calls; the other plugins act elsewhere.
@@ -44,12 +44,12 @@ static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
 /// A write, as plugins see it.
 struct Request<'a> {
     call: &'a Call<'a>,
-    /// The stored object that an update changes.
+    /// The stored object that is being updated, if any.
     old: Option<&'a Value>,
 }
 
 impl Request<'_> {
-    /// Reports whether an object of this resource itself is written.
+    /// Reports whether an object of this resource itself is written, not a subresource.
     fn writes(&self, group: &str, resource: &str) -> bool {
         self.call.target.subresource.is_empty() && self.call.resource().is(group, resource)
     }
@@ -59,7 +59,7 @@ impl Request<'_> {
         self.old.is_none() && self.writes(group, resource)
     }
 
-    /// Reports whether the resources of a pod are changed, on its subresource for that.
+    /// Reports whether the resources of a pod are changed, through the subresource for that.
     fn resizes(&self) -> bool {
         self.call.target.subresource == "resize" && self.call.resource().is("", "pods")
     }
@@ -73,7 +73,7 @@ impl Request<'_> {
         self.call.forbidden(if name.is_empty() { meta::text(object, "generateName") } else { name }, why)
     }
 
-    /// A stored object.
+    /// Reads a stored object.
     fn read(
         &self,
         group: &str,
@@ -84,7 +84,7 @@ impl Request<'_> {
         self.call.read_object(group, resource, namespace, name)
     }
 
-    /// The stored objects of a namespace, or all of them.
+    /// Reads the stored objects of a namespace, or of all namespaces.
     fn all(&self, group: &str, resource: &str, namespace: &str) -> Result<Vec<Value>, ApiError> {
         let catalog = self.call.registry.catalog();
         let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(Vec::new()) };
@@ -126,8 +126,8 @@ impl Call<'_> {
         Ok(charges)
     }
 
-    /// Refuses what the process around this server finds wrong. A stored object that was accepted once can still be changed
-    /// elsewhere than in its `spec`.
+    /// Refuses an object that the surrounding process considers wrong. An object that was accepted once can still be changed
+    /// outside its `spec`.
     fn ask_advisor(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let Some(advisor) = &self.registry.config.advisor else { return Ok(()) };
         if !self.target.subresource.is_empty() || old.is_some_and(|old| old["spec"] == new["spec"]) {
@@ -162,7 +162,7 @@ impl Call<'_> {
         ApiError::forbidden(&self.resource().group, &self.resource().resource, name, why)
     }
 
-    /// Refuses content that the authorizer forbids: escalation by roles and bindings.
+    /// Refuses content that the authorizer forbids, which prevents escalation by roles and bindings.
     pub(crate) fn admit_content(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let read = |group: &str, resource: &str, namespace: &str, name: &str| {
             self.read_object(group, resource, namespace, name)
@@ -172,7 +172,7 @@ impl Call<'_> {
             .admit(self.context.user, &Write { target: self.target, new, old, read: &read })
     }
 
-    /// An update or an apply of an absent object is a create, and needs that right, too.
+    /// Requires the right to create, because an update or an apply of an absent object creates it.
     pub(crate) fn admit_creation_by_update(&self) -> Result<(), ApiError> {
         let name = &self.target.name;
         if name.is_empty() || self.user_may("create", &self.target.subresource, name) {

@@ -1,4 +1,4 @@
-//! The requests that a registry takes and the answers that it gives.
+//! Requests and answers of a registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub use crate::schema::YAML_PROBLEMS;
 use crate::storage::Revision;
 pub use crate::user::UserInfo;
 
-/// One question to the authorizer.
+/// A question to the authorizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// Verb, such as `delete`.
@@ -33,13 +33,13 @@ pub struct Attributes<'a> {
     pub name: &'a str,
 }
 
-/// Says whether a user may do something. Implemented by the server (RBAC), asked by admission.
+/// Decides whether a user may do something. Implemented by the server (RBAC), and consulted by admission.
 pub trait Authorizer: Send + Sync {
-    /// Reports whether it is allowed.
+    /// Reports whether the action is allowed.
     fn allows(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool;
 
-    /// Refuses a write for what it would store, such as a role that grants more than its writer holds. It is asked
-    /// about the very versions that the write replaces and stores.
+    /// Refuses a write because of its content, such as a role that grants more than its writer holds. Receives exactly the versions
+    /// that the write replaces and stores.
     fn admit(&self, _user: &UserInfo, _write: &Write<'_>) -> Result<(), ApiError> {
         Ok(())
     }
@@ -50,7 +50,7 @@ pub type ReadStored<'a> = dyn Fn(&str, &str, &str, &str) -> Result<Option<Value>
 
 /// A write that is about to be stored.
 pub struct Write<'a> {
-    /// The target of the request.
+    /// Target of the request.
     pub target: &'a RequestTarget,
     /// Object to store.
     pub new: &'a Value,
@@ -60,27 +60,27 @@ pub struct Write<'a> {
     pub read: &'a ReadStored<'a>,
 }
 
-/// Context of a request, from outside of pure code.
+/// Context of a request that comes from outside pure code.
 pub struct RequestContext<'a> {
-    /// The time of the request; every timestamp that the request writes is this one.
+    /// Time of the request, used for all timestamps that it writes.
     pub now: jiff::Timestamp,
     /// The user.
     pub user: &'a UserInfo,
-    /// True if the server itself asks: admission that users configure does not see its calls, because its own objects have
-    /// to be there before anything outside can answer. No name makes a user the server.
+    /// True if the server itself is the caller. User-configured admission does not see such calls, because the server's own objects
+    /// must exist before anything outside can answer. No user name has this effect.
     pub is_server: bool,
-    /// Returns the time that the request may still take, which is zero once its client has left. Loops ask it between two
-    /// turns, and calls to the outside take no longer.
+    /// Returns the remaining time of the request, which is zero once its client has disconnected. Loops check it between
+    /// iterations, and outside calls are limited to it.
     pub time_left: &'a (dyn Fn() -> Duration + Send + Sync),
     /// Random bits, for UIDs and generated names.
     pub entropy: &'a (dyn Fn() -> u128 + Send + Sync),
-    /// Answers the questions of admission.
+    /// Authorizer for admission.
     pub authorizer: &'a dyn Authorizer,
     /// Default of `fieldManager` (from the user agent, up to the first `/`).
     pub user_agent_manager: &'a str,
 }
 
-/// The target of a request.
+/// Target of a request.
 #[derive(Clone, Debug)]
 pub struct RequestTarget {
     /// The resource.
@@ -94,7 +94,7 @@ pub struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// All objects of a resource, in all namespaces.
+    /// Returns the target of all objects of a resource, in all namespaces.
     #[must_use]
     pub fn collection(resource: &Arc<ResourceDefinition>) -> Self {
         Self {
@@ -115,18 +115,18 @@ pub enum VersionMatch {
     NotOlderThan,
 }
 
-/// Options of list, watch and deletecollection, as text where the registry validates the text.
+/// Options of list, watch and deletecollection; texts if the registry validates them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// `labelSelector`
     pub label_selector: String,
     /// `fieldSelector`
     pub field_selector: String,
-    /// `limit`; 0 is none.
+    /// `limit`; 0 means no limit.
     pub limit: i64,
     /// `continue`
     pub continue_token: String,
-    /// `resourceVersion`; `None` and `""` are the same to lists.
+    /// `resourceVersion`; `None` and `""` are equivalent for lists.
     pub resource_version: String,
     /// `resourceVersionMatch`
     pub resource_version_match: Option<VersionMatch>,
@@ -136,7 +136,7 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
     /// `timeoutSeconds`
     pub timeout_seconds: Option<i64>,
-    /// The caller reads [`ObjectList::rest`]; without this, a list without limit is complete.
+    /// True if the caller reads [`ObjectList::rest`]; otherwise, a list without limit is complete.
     pub in_pages: bool,
 }
 
@@ -145,10 +145,10 @@ pub struct ListOptions {
 pub enum FieldValidation {
     /// Unknown and duplicate fields are dropped silently.
     Ignore,
-    /// They are dropped with a warning (the default).
+    /// Unknown and duplicate fields are dropped with a warning (the default).
     #[default]
     Warn,
-    /// They are refused.
+    /// Unknown and duplicate fields are refused.
     Strict,
 }
 
@@ -186,7 +186,7 @@ pub enum PatchType {
     Apply,
 }
 
-/// `propagationPolicy` as sent; validated by the registry.
+/// Options of a deletion. `propagationPolicy` is as sent, and validated by the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     /// `gracePeriodSeconds`
@@ -205,25 +205,25 @@ pub struct DeleteOptions {
     pub ignore_store_read_error: bool,
 }
 
-/// Field of delete options by which what is stored and cannot be read is deleted all the same (KEP-3926).
+/// Delete option that permits the deletion of an unreadable stored object (KEP-3926).
 pub const UNSAFE_DELETION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl DeleteOptions {
-    /// Reports whether the deletion is for an object alone that cannot be read. The feature is on since 1.37.
+    /// Reports whether the deletion is only meant for an unreadable object. The feature is on since 1.37.
     pub(crate) fn is_unsafe(&self) -> bool {
         self.ignore_store_read_error && KubernetesVersion::chosen() >= KubernetesVersion::V1_37
     }
 }
 
-/// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as
-/// the text that kube-apiserver would give, such as `duplicate field "data.a"`; one text for all of YAML.
+/// A request body: the decoded value, and the duplicate keys found by strict decoding, each described as kube-apiserver would, such
+/// as `duplicate field "data.a"`; for YAML, a single text describes all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestBody {
     /// The document.
     pub value: Value,
     /// Duplicate fields.
     pub duplicates: Vec<String>,
-    /// The document as it was sent, if that was JSON: where its fields stand in it is the order of problems with them.
+    /// The document as sent, if it was JSON: the order of its fields determines the order of errors.
     pub text: Bytes,
 }
 
@@ -233,7 +233,7 @@ impl From<Value> for RequestBody {
     }
 }
 
-/// Warnings of what strict decoding found: those of YAML one by one.
+/// Returns warnings for the problems found by strict decoding, with those of YAML separated.
 pub(crate) fn decoding_warnings(problems: Vec<String>) -> Vec<String> {
     let lines = |problem: String| match problem.strip_prefix(YAML_PROBLEMS) {
         Some(lines) => lines.split('\n').map(|line| line.trim().to_owned()).collect(),
@@ -242,7 +242,7 @@ pub(crate) fn decoding_warnings(problems: Vec<String>) -> Vec<String> {
     problems.into_iter().flat_map(lines).collect()
 }
 
-/// Everything but watch.
+/// Any operation except watch.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// GET of one object.
@@ -264,14 +264,14 @@ pub enum Operation {
     DeleteCollection(ListOptions, DeleteOptions),
 }
 
-/// The answer to a successful request.
+/// Answer to a successful request.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// HTTP status code.
     pub code: u16,
     /// The body.
     pub body: ResponseBody,
-    /// Texts of Warning headers.
+    /// Texts of the Warning headers.
     pub warnings: Vec<String>,
 }
 
@@ -286,10 +286,10 @@ pub enum ResponseBody {
     Status(Value),
 }
 
-/// A list as the registry returns it; the server writes it in the representation asked for.
+/// A list as returned by the registry; the server writes it in the requested representation.
 #[derive(Clone, Debug)]
 pub struct ObjectList {
-    /// The objects, still in their stored form as far as possible.
+    /// The objects, in their stored form where possible.
     pub items: Vec<Arc<Object>>,
     /// `metadata.resourceVersion`
     pub resource_version: String,
@@ -297,19 +297,19 @@ pub struct ObjectList {
     pub continue_token: String,
     /// `metadata.remainingItemCount`
     pub remaining_item_count: Option<u64>,
-    /// Further objects of the list, which have not been read yet.
+    /// Further objects of the list that have not been read yet.
     pub rest: Option<ListRest>,
 }
 
-/// Objects of a list that are read while earlier ones are being sent.
+/// Objects of a list that are read while earlier ones are sent.
 pub trait ListPages: Send {
-    /// Reads further objects, all of the version of the list; none at its end.
+    /// Reads further objects, all at the version of the list; empty at the end.
     fn read(&mut self) -> Result<Vec<Arc<Object>>, ApiError>;
 
-    /// Reports whether [`Self::read`] belongs on a thread that may block.
+    /// Reports whether [`Self::read`] may block.
     fn blocks(&self) -> bool;
 
-    /// The same objects once more.
+    /// Returns a second reader of the same objects.
     fn again(&self) -> Box<dyn ListPages>;
 
     /// Returns the collection of which the list has all objects as they are stored; `None` if it has not.
@@ -329,25 +329,25 @@ pub struct ListedCollection {
     pub revision: Revision,
 }
 
-/// What a list has beyond its first objects.
+/// Objects of a list beyond the first ones.
 pub struct ListRest(Box<dyn ListPages>);
 
 impl ListRest {
-    /// The objects of these pages.
+    /// Wraps the pages of a list.
     #[must_use]
     pub fn new(pages: Box<dyn ListPages>) -> Self {
         Self(pages)
     }
 
-    /// Reads further objects; none at the end. Returns 410 if the version of the list is gone.
+    /// Reads further objects; empty at the end. Fails with a 410 if the version of the list is gone.
     ///
     /// # Errors
-    /// Those of the store and of the conversion.
+    /// Fails with errors of the store and of the conversion.
     pub fn read(&mut self) -> Result<Vec<Arc<Object>>, ApiError> {
         self.0.read()
     }
 
-    /// Reports whether [`Self::read`] belongs on a thread that may block.
+    /// Reports whether [`Self::read`] may block.
     #[must_use]
     pub fn blocks(&self) -> bool {
         self.0.blocks()
@@ -372,7 +372,7 @@ impl std::fmt::Debug for ListRest {
     }
 }
 
-/// One event of an API watch. The objects are shared by all watchers of the same change.
+/// One event of an API watch. All watchers of a change share its objects.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     /// ADDED
@@ -381,7 +381,7 @@ pub enum WatchEvent {
     Modified(Arc<Object>),
     /// DELETED
     Deleted(Arc<Object>),
-    /// BOOKMARK at a version; `initial_events_end` puts the annotation on it.
+    /// BOOKMARK at a version; with `initial_events_end`, it has the corresponding annotation.
     Bookmark {
         /// Version.
         resource_version: String,

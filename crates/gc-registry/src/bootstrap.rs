@@ -1,5 +1,5 @@
-//! Objects of every cluster: namespaces, the RBAC policy, flow control, the Service `kubernetes`, and the rest
-//! that kube-apiserver creates when it starts.
+//! Objects of every cluster: namespaces, the RBAC policy, flow control, the Service `kubernetes`, and the others that
+//! kube-apiserver creates at its start.
 
 pub mod flow_control;
 mod objects;
@@ -24,42 +24,42 @@ use reconcile::Reconcile;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
-/// Objects that one transaction creates: etcd takes 128 operations.
+/// Maximum number of objects created per transaction: etcd accepts 128 operations.
 const CREATED_AT_ONCE: usize = 100;
 /// Maximum number of rounds of a start while other servers create objects.
 const MAX_TURNS: usize = 8;
 
-/// Facts about the server in the bootstrap objects.
+/// Facts about the server that bootstrap objects contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerFacts {
-    /// Where the Service `kubernetes` leads. Without an address that others can use it has no endpoints.
+    /// Endpoint of the Service `kubernetes`. Without an address that others can use, it has no endpoints.
     pub address: Option<IpAddr>,
-    /// The port that the server listens on.
+    /// Port that the server listens on.
     pub port: u16,
-    /// The authority that client certificates are checked with, as PEM.
+    /// Authority that client certificates are verified with, in PEM.
     pub client_ca: String,
     /// Proxies that aggregated servers may trust.
     pub front_proxy: FrontProxyFacts,
 }
 
-/// The proxies that aggregated servers may believe when they say in headers who asks.
+/// Proxies that may name users in headers to aggregated servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontProxyFacts {
-    /// The authorities of their certificates, as PEM.
+    /// Authorities of their certificates, in PEM.
     pub ca: String,
-    /// The names in those certificates; any if there are none.
+    /// Names in those certificates; empty for any.
     pub names: Vec<String>,
-    /// Headers of the user's name.
+    /// Headers with the user's name.
     pub user_headers: Vec<String>,
-    /// Headers of the user's UID.
+    /// Headers with the user's UID.
     pub uid_headers: Vec<String>,
-    /// Headers of groups.
+    /// Headers with groups.
     pub group_headers: Vec<String>,
     /// Prefixes of the headers with extra attributes.
     pub extra_prefixes: Vec<String>,
 }
 
-/// One object that every cluster has.
+/// An object that every cluster has.
 #[derive(Clone, Debug)]
 struct BootstrapObject {
     group: &'static str,
@@ -68,7 +68,7 @@ struct BootstrapObject {
     namespace: String,
     /// The object without apiVersion and kind.
     object: Value,
-    /// The status that it is created with.
+    /// Initial status.
     status: Option<Value>,
     reconcile: Reconcile,
 }
@@ -119,13 +119,13 @@ fn all(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Ve
 }
 
 impl Registry {
-    /// Creates what every cluster has, where it is missing, and brings up to date what follows the server.
+    /// Creates missing bootstrap objects, and updates those that depend on the server.
     pub fn bootstrap(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
         self.provide(&all(server, &self.config.service_ranges, context.now), context)?;
         self.note_places(context)
     }
 
-    /// Brings up to date what follows the server, in a store that has everything else from a server of this process.
+    /// Updates the objects that depend on the server, in a store where a server of this process has already created all others.
     pub fn follow_server(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
         let following = objects::following(server, &self.config.service_ranges, context.now);
         self.provide(&following, context)
@@ -152,7 +152,7 @@ impl Registry {
         Err(ApiError::internal("other servers keep creating the objects that every cluster has"))
     }
 
-    /// An object that is missing, and what is written with it.
+    /// Returns a missing object, and what is written with it.
     fn created(
         &self,
         wanted: &BootstrapObject,
@@ -171,7 +171,7 @@ impl Registry {
         Ok(created)
     }
 
-    /// The stored form of an object that the server creates for itself.
+    /// Returns the stored form of an object that the server creates for itself.
     pub(crate) fn own_object(
         &self,
         target: &RequestTarget,
@@ -190,7 +190,7 @@ impl Registry {
         persist::encode(&target.resource, &object)
     }
 
-    /// Reports whether all were created; not if another server created one of them meanwhile.
+    /// Creates objects. Returns false if another server created one of them in the meantime.
     pub(crate) fn create_all(&self, missing: &[(Key, bytes::Bytes)]) -> Result<bool, ApiError> {
         for chunk in missing.chunks(CREATED_AT_ONCE) {
             let transaction = Transaction {
@@ -218,7 +218,7 @@ impl Registry {
         let Some(new) = reconcile::reconciled(wanted.reconcile, live, &wanted.object) else { return Ok(()) };
         let body = RequestBody::from(new);
         match self.handle(target, Operation::Update(body, own_write()), context) {
-            // Somebody changed it meanwhile; the next start looks again.
+            // The object was changed in the meantime; the next start checks again.
             Err(error) if matches!(error.code, 404 | 409) => Ok(()),
             other => other.map(|_| ()),
         }

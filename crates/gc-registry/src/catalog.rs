@@ -1,4 +1,4 @@
-//! The table of all resources: the built-in ones, and those of custom resource definitions.
+//! The table of all resources: built-in ones, and those of custom resource definitions.
 
 pub(crate) mod forms;
 pub(crate) mod rules;
@@ -11,14 +11,14 @@ use gc_types::Scope;
 use crate::kubernetes::KubernetesVersion;
 use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
 
-/// The built-in rows; the format is described in the file.
+/// The built-in rows; the file describes the format.
 const BUILTIN: &str = include_str!("catalog/builtin_resources.txt");
-/// The rows that 1.37 has besides.
+/// Additional rows for 1.37.
 const ADDED_1_37: &str = include_str!("catalog/builtin_resources-1.37.txt");
 
 static BUILTIN_GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| builtin_groups(KubernetesVersion::chosen()));
 
-/// The built-in rows by group, version and resource. Definitions come and go; these are looked up, never copied.
+/// Built-in rows by group, version and resource. Definitions change, but these rows are only looked up, never copied.
 static BUILTIN_ROWS: LazyLock<Rows> = LazyLock::new(|| {
     let resources =
         BUILTIN_GROUPS.iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
@@ -32,15 +32,15 @@ fn by_key<'a>(resources: impl Iterator<Item = &'a Arc<ResourceDefinition>>) -> R
     resources.map(|row| (row_key(&row.group, &row.version, &row.resource), Arc::clone(row))).collect()
 }
 
-/// The verbs of an ordinary resource.
+/// Verbs of an ordinary resource.
 const FULL: &str = "create,delete,deletecollection,get,list,patch,update,watch";
 
-/// One version of a group, as discovery shows it.
+/// A version of a group in discovery.
 #[derive(Clone, Debug, Default)]
 pub struct GroupVersion {
     /// Version, such as `v1`.
     pub version: Arc<str>,
-    /// The resources, in discovery's order.
+    /// Resources in the order of discovery.
     pub resources: Vec<Arc<ResourceDefinition>>,
 }
 
@@ -53,11 +53,11 @@ pub struct Group {
     pub versions: Vec<GroupVersion>,
 }
 
-/// A snapshot of everything that is served.
+/// A snapshot of all served resources.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     groups: Vec<Group>,
-    /// Those of definitions.
+    /// Resources of definitions.
     custom: Rows,
 }
 
@@ -68,7 +68,7 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// The built-in resources and, after them, those of definitions (sorted by group, versions by priority).
+    /// Returns the built-in resources, followed by those of definitions (sorted by group, versions by priority).
     #[must_use]
     pub fn with_custom(custom: &[Arc<ResourceDefinition>]) -> Self {
         let mut groups = BUILTIN_GROUPS.clone();
@@ -100,19 +100,19 @@ impl Catalog {
         Self { groups, custom: by_key(custom.iter()) }
     }
 
-    /// All groups in discovery's order; core is the first.
+    /// Returns all groups in the order of discovery, core first.
     #[must_use]
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// A group by name.
+    /// Returns a group by name.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| *group.name == *name)
     }
 
-    /// One resource in one version.
+    /// Returns a resource in one version.
     #[must_use]
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<ResourceDefinition>> {
         let key = row_key(group, version, resource);
@@ -126,7 +126,7 @@ impl Catalog {
         versions.flat_map(|version| &version.resources).any(|row| *row.resource == *resource)
     }
 
-    /// Every resource of a group and version with this kind.
+    /// Returns every resource of a group and version with this kind.
     pub fn by_kind<'a>(
         &'a self,
         group: &'a str,
@@ -142,7 +142,7 @@ impl Catalog {
     }
 }
 
-/// A built-in resource.
+/// Returns a built-in resource.
 #[must_use]
 pub(crate) fn builtin(
     group: &str,
@@ -152,7 +152,7 @@ pub(crate) fn builtin(
     BUILTIN_ROWS.get(&row_key(group, version, resource))
 }
 
-/// Returns whether this server has resources of a group and version by itself.
+/// Reports whether this server itself has resources of a group and version.
 pub(crate) fn has_builtin_version(group: &str, version: &str) -> bool {
     BUILTIN_ROWS.values().any(|row| *row.group == *group && *row.version == *version)
 }
@@ -161,7 +161,7 @@ fn row_key(group: &str, version: &str, resource: &str) -> Box<str> {
     format!("{group}/{version}/{resource}").into()
 }
 
-/// Order of versions, highest first: `v2`, `v1`, `v1beta2`, `v1alpha1`, then anything else by name.
+/// Returns the sort key of a version, highest priority first: `v2`, `v1`, `v1beta2`, `v1alpha1`, then anything else by name.
 #[must_use]
 pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
@@ -181,7 +181,8 @@ pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<Strin
     }
 }
 
-/// The groups of a version. Its own rows go to their group, in the order of names, and its own groups follow the others.
+/// Returns the groups of a Kubernetes version. Its additional rows are added to their groups in the order of names; its additional
+/// groups follow the others.
 pub(crate) fn builtin_groups(version: KubernetesVersion) -> Vec<Group> {
     let mut groups = parse(BUILTIN);
     for added in parse(version.difference(ADDED_1_37)) {

@@ -1,8 +1,8 @@
-//! Conversion of custom resources by webhooks.
+//! Converts custom resources by webhooks.
 //!
-//! A custom resource is stored in the version that its definition stored when it was last written, and names it. Where a
-//! request is about another version and the definition names a webhook, the webhook is asked: once for many objects where
-//! there are many. What it answers is checked as kube-apiserver does ([`review`]) and pruned by the schema of the version.
+//! A custom resource is stored in the version that was its definition's storage version at its last write, and names that version.
+//! If a request uses another version and the definition names a webhook, the webhook is called, with many objects at once if there
+//! are many. Its answer is validated as in kube-apiserver ([`review`]) and pruned by the schema of the version.
 
 mod changes;
 mod review;
@@ -28,33 +28,33 @@ use crate::webhooks::{Outside, WebhookCall, service};
 
 use review::Review;
 
-/// The time that a webhook has for one review; upstream sends the same.
+/// Time limit of a webhook for one review; upstream sends the same.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Objects in one review.
+/// Maximum number of objects per review.
 const REVIEW_OBJECTS: usize = 250;
-/// Bytes of objects in one review, unless a single object is larger.
+/// Maximum size of the objects in one review in bytes, unless a single object is larger.
 const REVIEW_BYTES: usize = 1 << 20;
-/// Reviews that one request sends at the same time.
+/// Maximum number of concurrent reviews of one request.
 const CALLS_AT_ONCE: usize = 4;
-/// Requests and watches that wait for webhooks at the same time, those of admission included. Each holds a thread of the
-/// pool that also commits, which has 512.
+/// Maximum number of requests and watches waiting for webhooks, including those of admission. Each occupies a thread of the pool
+/// that also commits, which has 512.
 const MAXIMUM_WAITING: usize = 256;
 
-/// Returns the time that a request may still take.
+/// Function that returns the remaining time of a request.
 pub(crate) type TimeLeft<'a> = &'a (dyn Fn() -> Duration + Send + Sync);
-/// The time of what no request waits for.
+/// Remaining time for work that no request waits for.
 pub(crate) const NO_HURRY: TimeLeft<'static> = &|| Duration::MAX;
 
 /// Reads and writes objects in the version of a request.
 pub(crate) struct Converter {
     storage: Arc<dyn Storage>,
     outside: OnceLock<Arc<dyn Outside>>,
-    /// Numbers the reviews.
+    /// Counts the reviews.
     reviews: AtomicU64,
     waiting: AtomicUsize,
 }
 
-/// A place among those that wait for webhooks.
+/// One of the places for waiting on webhooks.
 pub(crate) struct Turn<'a>(&'a AtomicUsize);
 
 impl Drop for Turn<'_> {
@@ -73,9 +73,9 @@ impl Converter {
         }
     }
 
-    /// Says who calls webhooks.
+    /// Sets the caller of webhooks.
     pub(crate) fn call_outside_by(&self, outside: Arc<dyn Outside>) {
-        // The first one stays.
+        // The first caller stays.
         let _ = self.outside.set(outside);
     }
 
@@ -83,7 +83,7 @@ impl Converter {
         self.outside.get().map(|outside| &**outside)
     }
 
-    /// A complete document from what is stored, in the version of the resource.
+    /// Decodes a stored object to a complete document in the version of the resource.
     pub(crate) fn decode(
         &self,
         resource: &ResourceDefinition,
@@ -96,7 +96,7 @@ impl Converter {
         }
     }
 
-    /// The stored form of a document.
+    /// Encodes a document in its stored form.
     pub(crate) fn encode(
         &self,
         resource: &ResourceDefinition,
@@ -113,7 +113,7 @@ impl Converter {
         persist::encode(resource, &converted)
     }
 
-    /// An object on its way out.
+    /// Converts an object that is about to be returned.
     pub(crate) fn present(
         &self,
         resource: &ResourceDefinition,
@@ -130,7 +130,7 @@ impl Converter {
         }
     }
 
-    /// Objects on their way out, in their order.
+    /// Converts objects that are about to be returned, in order.
     pub(crate) fn present_all(
         &self,
         resource: &ResourceDefinition,
@@ -163,7 +163,7 @@ impl Converter {
         Ok(placed)
     }
 
-    /// An object in another version of its kind.
+    /// Converts an object to another version of its kind.
     pub(crate) fn convert_one(
         &self,
         resource: &ResourceDefinition,
@@ -175,7 +175,7 @@ impl Converter {
         converted.pop().ok_or_else(|| ApiError::internal("an object was not converted"))
     }
 
-    /// Objects in the version that is wanted, in their order.
+    /// Converts objects to the wanted version, in order.
     fn convert(
         &self,
         resource: &ResourceDefinition,
@@ -227,7 +227,7 @@ impl Converter {
         Ok(converted)
     }
 
-    /// A turn to wait for webhooks; 429 if too many wait already.
+    /// Reserves a place for waiting on webhooks; fails with a 429 if too many wait already.
     pub(crate) fn turn(&self) -> Result<Turn<'_>, ApiError> {
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let turn = Turn(&self.waiting);
@@ -239,13 +239,13 @@ impl Converter {
     }
 
     fn uid(&self) -> String {
-        /// Spreads the numbers over all bits.
+        /// Multiplier that spreads the numbers over all bits.
         const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
         meta::new_uid(u128::from(self.reviews.fetch_add(1, Ordering::Relaxed)).wrapping_mul(SPREAD))
     }
 }
 
-/// Objects in groups that fit into one review each.
+/// Groups objects so that each group fits into one review.
 fn batches(objects: Vec<Value>, sizes: &[usize]) -> Vec<Vec<Value>> {
     let mut batches: Vec<Vec<Value>> = Vec::new();
     let mut bytes = 0;
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(lengths(&[2 * REVIEW_BYTES, 2 * REVIEW_BYTES]), [1, 1]);
     }
 
-    /// Each of those that wait holds a thread of the pool that also commits.
+    /// Each waiter occupies a thread of the pool that also commits.
     #[test]
     fn few_wait_for_webhooks_at_a_time() {
         let converter = Converter::new(Arc::new(gc_store::MemoryStorage::default()));

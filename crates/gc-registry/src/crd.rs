@@ -1,12 +1,10 @@
 //! CustomResourceDefinitions and their instances.
 //!
-//! A definition is defaulted, prepared and validated by the free functions here; [`settle_names`] and
-//! [`set_termination`] keep its status. [`definitions`] compiles what it serves: one [`ResourceDefinition`]
-//! per served version, whose [`CustomVersion`] knows how to prune, default, validate, prepare and show
-//! instances.
+//! Free functions default, prepare and validate a definition; [`settle_names`] and [`set_termination`] maintain its status.
+//! [`definitions`] compiles its served versions to one [`ResourceDefinition`] each, whose [`CustomVersion`] prunes, defaults,
+//! validates, prepares and displays instances.
 //!
-//! The strategy `None` rewrites apiVersion and prunes what the other version does not have. A webhook is asked by
-//! `conversion`.
+//! The strategy `None` rewrites apiVersion and prunes fields that the other version lacks. `conversion` calls webhooks.
 
 use std::sync::Arc;
 
@@ -44,21 +42,21 @@ pub use version::CustomVersion;
 
 use self::version::{StoredSchema, Versions, compile_version};
 
-/// The verbs of every custom resource, in the order of discovery.
+/// Verbs of every custom resource, in the order of discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// The verbs of its subresources.
+/// Verbs of its subresources.
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// Why a definition cannot be served.
+/// Reason why a definition cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// A part that every definition has is missing or of a wrong type.
+    /// A required part of the definition is missing or has the wrong type.
     #[error("the definition has no {0}")]
     Missing(&'static str),
 }
 
-/// A new definition as its creator is answered: kube-apiserver accepts the names only after it has answered.
+/// Returns a new definition as its creator sees it: kube-apiserver accepts the names only after it has answered.
 pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
     let mut shown = definition.clone();
     let stored = shown["status"]["storedVersions"].clone();
@@ -74,7 +72,7 @@ pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
     shown
 }
 
-/// Compiles the served versions of a definition, in its order.
+/// Compiles the served versions of a definition, in order.
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
@@ -116,7 +114,7 @@ fn shared_by_versions(group: &str, versions: &[Value], storage: &str, definition
     }
 }
 
-/// Returns the warning for a deprecated version, unless the version has its own: the one to use instead.
+/// Returns the default warning for a deprecated version, which names the version to use instead.
 fn deprecation(group: &str, kind: &str, version: &Value, versions: &[Value]) -> String {
     let own = version["name"].as_str().unwrap_or_default();
     let is_better = |version: &&Value| {
@@ -132,7 +130,7 @@ fn deprecation(group: &str, kind: &str, version: &Value, versions: &[Value]) -> 
     }
 }
 
-/// The order of versions as Kubernetes has it: stable ones before beta and alpha, and everything else last.
+/// Returns the sort key of a version as Kubernetes defines it: stable versions before beta and alpha, and everything else last.
 fn version_rank(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
     let last = |name: &str| (0, 0, 0, std::cmp::Reverse(name.to_owned()));
     let Some(rest) = name.strip_prefix('v') else { return last(name) };

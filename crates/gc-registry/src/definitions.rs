@@ -1,4 +1,4 @@
-//! The custom resource definitions as they are stored, compiled.
+//! The stored custom resource definitions, compiled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,16 @@ struct Definition {
     served: Vec<Arc<ResourceDefinition>>,
 }
 
-/// What definitions serve, by what they say, for servers of one process that define the same: compiling a schema with rules
-/// takes longer than everything else that a start does with a definition.
+/// Cache of compiled definitions by their contents, shared by servers of one process with the same definitions: compiling a schema
+/// with rules takes longer than everything else that a start does with a definition.
 #[derive(Debug, Default)]
 pub struct CompiledDefinitions(Mutex<VecDeque<(Parts, Vec<Arc<ResourceDefinition>>)>>);
 
-/// Everything that what a definition serves depends on: the spec, the accepted names and the stored versions.
+/// All inputs of a definition's compilation: the spec, the accepted names and the stored versions.
 type Parts = [Value; 3];
 
 impl CompiledDefinitions {
-    /// Definitions that are kept; the oldest is forgotten first.
+    /// Maximum number of definitions kept; the oldest is forgotten first.
     const MOST: usize = 64;
 
     fn served(&self, definition: &Value) -> Vec<Arc<ResourceDefinition>> {
@@ -55,26 +55,26 @@ fn served(definition: &Value) -> Vec<Arc<ResourceDefinition>> {
     crd::definitions(definition).unwrap_or_default().into_iter().map(Arc::new).collect()
 }
 
-/// All definitions, compiled at the revision that they were last written.
+/// All definitions, compiled at the revision of their last write.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     by_key: BTreeMap<Key, Definition>,
-    /// Absent where no other server shares them.
+    /// Absent if no other server shares them.
     shared: Option<Arc<CompiledDefinitions>>,
 }
 
 impl Definitions {
-    /// None yet.
+    /// Creates an empty set of definitions.
     pub(crate) fn new(shared: Option<Arc<CompiledDefinitions>>) -> Self {
         Self { by_key: BTreeMap::new(), shared }
     }
 
-    /// Reads what is stored.
+    /// Reads the stored definitions.
     pub(crate) fn read(storage: &dyn Storage) -> Result<RangeAnswer, ApiError> {
         storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)
     }
 
-    /// Takes over what was read; compiles what has changed.
+    /// Replaces the definitions with those read; compiles the changed ones.
     pub(crate) fn replace(&mut self, stored: Vec<KeyValue>) {
         let mut old = std::mem::take(&mut self.by_key);
         for item in stored {
@@ -84,12 +84,12 @@ impl Definitions {
         }
     }
 
-    /// Every served resource.
+    /// Returns every served resource.
     pub(crate) fn served(&self) -> Vec<Arc<ResourceDefinition>> {
         self.by_key.values().flat_map(|definition| definition.served.iter().cloned()).collect()
     }
 
-    /// Reports whether there is nothing to do about a definition as it was stored at a revision.
+    /// Reports whether a definition, as stored at a revision, needs no further action.
     pub(crate) fn is_settled(&self, key: &str, revision: Revision) -> bool {
         self.by_key
             .get(key)
@@ -100,7 +100,7 @@ impl Definitions {
         self.by_key.values().any(|known| known.terminating && known.group == group && known.plural == plural)
     }
 
-    /// A definition that cannot be served (or read) serves nothing, and does not affect others.
+    /// Compiles a definition. One that is unreadable or cannot be served serves nothing, and does not affect others.
     fn compile(&self, stored: &[u8], revision: Revision) -> Definition {
         let value: Value = serde_json::from_slice(stored).unwrap_or_default();
         let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();

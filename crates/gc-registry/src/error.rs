@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use gc_types::group_resource;
 use serde_json::{Map, Value, json};
 
-/// One problem with one field: becomes a cause of a 422.
+/// An error of a field, which becomes a cause of a 422.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Path, such as `metadata.finalizers[0]`.
     pub field: String,
     /// Cause reason, such as `FieldValueInvalid`.
     pub reason: CauseReason,
-    /// The problem without its path, such as `Invalid value: "x": must be …`.
+    /// Description without the path, such as `Invalid value: "x": must be …`.
     pub detail: String,
 }
 
@@ -55,7 +55,7 @@ pub enum CauseReason {
 }
 
 impl CauseReason {
-    /// The text on the wire.
+    /// Returns the text on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,27 +79,27 @@ impl CauseReason {
     }
 }
 
-/// A failed request: what the client gets as a `Status`.
+/// A failed request, sent to the client as a `Status`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
-    /// `reason`, such as `NotFound`; empty is left out.
+    /// `reason`, such as `NotFound`; omitted if empty.
     pub reason: Cow<'static, str>,
     /// `message`.
     pub message: String,
     /// `details`, if any (name, group, kind, uid, causes, retryAfterSeconds).
     pub details: Option<Box<Details>>,
-    /// Warnings of decoding before the request failed.
+    /// Warnings from decoding, before the request failed.
     pub warnings: Vec<String>,
-    /// `metadata.continue` of a list that cannot go on as it began; empty is left out.
+    /// `metadata.continue` of a list that cannot continue as it began; omitted if empty.
     pub continue_token: String,
-    /// True if a controller is expected to create what is missing, so that the request may succeed a moment later.
+    /// True if a controller is expected to create the missing object, so the request may succeed a moment later.
     pub is_awaited: bool,
 }
 
-/// `details` of a `Status`. Empty members are left out.
+/// `details` of a `Status`. Empty members are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     /// Name of the object.
@@ -112,23 +112,23 @@ pub struct Details {
     pub uid: String,
     /// Causes.
     pub causes: Vec<Cause>,
-    /// Seconds to wait before the next try.
+    /// Seconds to wait before the next attempt.
     pub retry_after_seconds: Option<u32>,
 }
 
 /// One cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// Reason; left out when empty.
+    /// Reason; omitted if empty.
     pub reason: String,
     /// Message.
     pub message: String,
-    /// Field; left out when empty.
+    /// Field; omitted if empty.
     pub field: String,
 }
 
 impl ApiError {
-    /// An error without details.
+    /// Creates an error without details.
     #[must_use]
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
@@ -143,27 +143,27 @@ impl ApiError {
         }
     }
 
-    /// 400.
+    /// Returns a 400.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 504 of a request whose time has passed, in upstream's words.
+    /// Returns the 504 of a request whose deadline has passed, in upstream's wording.
     #[must_use]
     pub fn out_of_time() -> Self {
         let why = "Timeout: request did not complete within requested timeout - context deadline exceeded";
         Self { details: Some(Box::default()), ..Self::new(504, "Timeout", why) }
     }
 
-    /// 405, in upstream's words.
+    /// Returns a 405, in upstream's wording.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self { details: Some(Box::default()), ..Self::new(405, "MethodNotAllowed", message) }
     }
 
-    /// 500.
+    /// Returns a 500.
     #[must_use]
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
@@ -174,19 +174,19 @@ impl ApiError {
         error
     }
 
-    /// 404 for an object; `resource` is the plural name.
+    /// Returns the 404 for an object; `resource` is the plural name.
     #[must_use]
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         Self::about(404, "NotFound", group, resource, name, "not found")
     }
 
-    /// 409 AlreadyExists.
+    /// Returns a 409 AlreadyExists.
     #[must_use]
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::about(409, "AlreadyExists", group, resource, name, "already exists")
     }
 
-    /// 409 Conflict; `kind` is the plural name or the Kind, as the spec says.
+    /// Returns a 409 Conflict; `kind` is the plural name or the Kind, as the spec requires.
     #[must_use]
     pub fn conflict(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let mut error = Self::about(409, "Conflict", group, kind, name, "");
@@ -195,7 +195,7 @@ impl ApiError {
         error
     }
 
-    /// 403.
+    /// Returns a 403.
     #[must_use]
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let mut error = Self::about(403, "Forbidden", group, resource, name, "");
@@ -209,11 +209,11 @@ impl ApiError {
         error
     }
 
-    /// 422 with one cause per field error; `kind` is the Kind.
+    /// Returns a 422 with one cause per field error; `kind` is the Kind.
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut error = Self::about(422, "Invalid", group, kind, name, "");
-        // The message names a repeated problem once; the causes name it each time.
+        // The message contains a repeated error once; the causes contain it each time.
         let mut said = BTreeSet::new();
         let texts = errors.iter().map(|e| format!("{}: {}", e.field, e.detail));
         let texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();
@@ -248,7 +248,7 @@ impl ApiError {
         }
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     #[must_use]
     pub fn to_status(&self) -> Value {
         let mut status = json!({

@@ -1,7 +1,7 @@
-//! Freshness of the configuration that requests are judged by.
+//! Freshness of the configuration that decides requests.
 //!
-//! Definitions of custom resources, webhooks and policies are read from the store after every change of them, by whichever
-//! server on it. A change counts as known when it was read, not when it was noticed: a read that fails is repeated.
+//! Definitions of custom resources, webhooks and policies are read from the store after each change, by every server on it. A
+//! change counts as known when it was read, not when it was noticed: a failed read is repeated.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -9,7 +9,7 @@ use std::task::Waker;
 use crate::error::ApiError;
 use crate::storage::Revision;
 
-/// A part of the configuration that is read as a whole.
+/// Part of the configuration that is read as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// Definitions of custom resources.
@@ -18,14 +18,14 @@ pub(crate) enum Subject {
     Admission,
 }
 
-/// The state of one subject.
+/// State of one subject.
 #[derive(Debug, Default)]
 struct Reading {
-    /// Revision of the last change that was noticed.
+    /// Revision of the last change noticed.
     changed: Revision,
-    /// Revision of the last state that was read.
+    /// Revision of the last state read.
     read: Revision,
-    /// Why the last read failed.
+    /// Error of the last read, if it failed.
     failure: Option<Arc<str>>,
 }
 
@@ -39,7 +39,7 @@ impl Reading {
 struct State {
     definitions: Reading,
     admission: Reading,
-    /// Wakes whoever reads again.
+    /// Waker of the task that reads.
     waker: Option<Waker>,
 }
 
@@ -52,7 +52,7 @@ impl State {
     }
 }
 
-/// See the module documentation.
+/// Freshness of all subjects; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Freshness(Mutex<State>);
 
@@ -61,7 +61,7 @@ impl Freshness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change of a subject was noticed. Wakes the task that parked.
+    /// Records a change of a subject, and wakes the parked task.
     pub(crate) fn changed(&self, subject: Subject, at: Revision) {
         let mut state = self.lock();
         let reading = state.of(subject);
@@ -71,7 +71,7 @@ impl Freshness {
         }
     }
 
-    /// The state of a subject at a revision was read, and is in force.
+    /// Records that the state of a subject at a revision was read and is in force.
     pub(crate) fn read(&self, subject: Subject, at: Revision) {
         let mut state = self.lock();
         let reading = state.of(subject);
@@ -79,7 +79,7 @@ impl Freshness {
         reading.failure = None;
     }
 
-    /// A subject could not be read. Wakes the task that parked.
+    /// Records that a subject could not be read, and wakes the parked task.
     pub(crate) fn failed(&self, subject: Subject, why: &str) {
         let mut state = self.lock();
         state.of(subject).failure = Some(why.into());
@@ -88,12 +88,12 @@ impl Freshness {
         }
     }
 
-    /// Reports whether a subject has to be read again.
+    /// Reports whether a subject must be read again.
     pub(crate) fn is_stale(&self, subject: Subject) -> bool {
         self.lock().of(subject).is_stale()
     }
 
-    /// Keeps the waker of the task that reads again, unless there is something to read now.
+    /// Stores the waker of the reading task, unless there is something to read now.
     pub(crate) fn park(&self, waker: &Waker) -> bool {
         let mut state = self.lock();
         if state.definitions.is_stale() || state.admission.is_stale() {
@@ -106,14 +106,14 @@ impl Freshness {
         true
     }
 
-    /// Why what is in force may be older than what is stored, and cannot be read now.
+    /// Explains why the configuration in force may be outdated and cannot be read now; `None` if it is not.
     pub(crate) fn problem(&self) -> Option<String> {
         let mut state = self.lock();
         let mut text = |subject| state.of(subject).failure.as_ref().map(|why| unread(subject, why));
         text(Subject::Definitions).or_else(|| text(Subject::Admission))
     }
 
-    /// 503 while a subject may have changed and cannot be read.
+    /// Fails with a 503 while a subject may have changed and cannot be read.
     pub(crate) fn check(&self, subject: Subject) -> Result<(), ApiError> {
         match &self.lock().of(subject).failure {
             None => Ok(()),

@@ -1,5 +1,5 @@
-//! The laws of what clients send and stores hold, as bodies of fuzz targets (`fuzz/` at the root), which run as tests
-//! too. Inputs of several parts have one on each line.
+//! Properties of request parsing and of stored contents, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
+//! Inputs with several parts have one per line.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use std::sync::{Arc, OnceLock};
@@ -17,14 +17,14 @@ use crate::schema::{Schema, builtin, depth};
 use crate::storage::Revision;
 use crate::verbs::list::Continue;
 
-/// The JSON of each line; `None` if a line is missing or is not JSON.
+/// Parses the JSON of each line; `None` if a line is missing or is not JSON.
 fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {
     let mut lines = data.splitn(N, |byte| *byte == b'\n');
     let read: Option<Vec<Value>> = (0..N).map(|_| serde_json::from_slice(lines.next()?).ok()).collect();
     read?.try_into().ok()
 }
 
-/// The text of the first line, and what follows it.
+/// Splits off the text of the first line.
 fn first_line(data: &[u8]) -> Option<(&str, &[u8])> {
     let end = data.iter().position(|byte| *byte == b'\n')?;
     Some((std::str::from_utf8(&data[..end]).ok()?, &data[end + 1..]))
@@ -34,8 +34,8 @@ fn size(value: &Value) -> usize {
     value.to_string().len()
 }
 
-/// A document and a JSON patch. What comes out is bounded in depth and size, and is what the operations make of it one
-/// after the other.
+/// Checks a document with a JSON patch: the result must be bounded in depth and size, and equal that of applying the operations one
+/// by one.
 pub fn json_patches(data: &[u8]) {
     let Some([document, patch]) = documents(data) else { return };
     let mut patched = document.clone();
@@ -51,7 +51,7 @@ pub fn json_patches(data: &[u8]) {
     assert_eq!(stepped, patched);
 }
 
-/// A document and a merge patch: applied twice it is applied once, and an error changes nothing.
+/// Checks a document with a merge patch: applying it twice must equal applying it once, and an error must change nothing.
 pub fn merge_patches(data: &[u8]) {
     let Some([document, patch]) = documents(data) else { return };
     let mut once = document.clone();
@@ -66,7 +66,7 @@ pub fn merge_patches(data: &[u8]) {
     assert_eq!(twice, once);
 }
 
-/// Kinds whose schemas have merge keys, sets, maps and atomic parts.
+/// Returns the schema of kinds with merge keys, sets, maps and atomic parts.
 fn schema_of(kind: &str) -> Option<&'static Arc<Schema>> {
     static SCHEMAS: OnceLock<[Arc<Schema>; 4]> = OnceLock::new();
     let [pod, service, deployment, policy] = SCHEMAS.get_or_init(|| {
@@ -82,7 +82,7 @@ fn schema_of(kind: &str) -> Option<&'static Arc<Schema>> {
     }
 }
 
-/// Sets one field of each item of a list that is merged by this key, one after the other: that item changes, and nothing else.
+/// Checks that setting one field of each item in a list merged by this key changes that item, and nothing else.
 fn merged_by_key(schema: &Schema, object: &Value, (list, key): (&str, &str), wrap: &dyn Fn(Value) -> Value) {
     let Some(items) = object.pointer(list).and_then(Value::as_array) else { return };
     let names: Vec<&str> = items.iter().filter_map(|item| item[key].as_str()).collect();
@@ -98,7 +98,7 @@ fn merged_by_key(schema: &Schema, object: &Value, (list, key): (&str, &str), wra
         expected.pointer_mut(list).unwrap()[place]["image"] = "of the patch".into();
         assert_eq!(patched, expected, "{name}");
     }
-    // A key that no item has is another item.
+    // A key that no item has creates another item.
     let mut patched = object.clone();
     let other = "fuzz-is-none-of-these";
     strategic_merge_patch(schema, &mut patched, &wrap(json!([{key: other}]))).unwrap();
@@ -107,8 +107,9 @@ fn merged_by_key(schema: &Schema, object: &Value, (list, key): (&str, &str), wra
     assert!(items.iter().all(|item| merged.contains(item)));
 }
 
-/// A kind, an object and a strategic merge patch: an error changes nothing, nothing comes out that neither had, the empty patch
-/// changes nothing, labels merge as in a merge patch, and a container changes by its name alone.
+/// Checks a kind, an object and a strategic merge patch: an error must change nothing, the result must contain nothing that neither
+/// input had, the empty patch must change nothing, labels must merge as in a merge patch, and a container must be identified by its
+/// name alone.
 pub fn strategic_merge_patches(data: &[u8]) {
     let Some((kind, rest)) = first_line(data) else { return };
     let (Some(schema), Some([object, patch])) = (schema_of(kind), documents(rest)) else { return };
@@ -147,8 +148,8 @@ pub fn strategic_merge_patches(data: &[u8]) {
     }
 }
 
-/// A kind (or none: fields are distinguished without a schema), a live object and an applied configuration: what was
-/// forced can be applied again without force, and then changes nothing.
+/// Checks a kind (or none, which distinguishes fields without a schema), a live object and an applied configuration: after a forced
+/// apply, the same apply without force must succeed and change nothing.
 pub fn server_side_apply(data: &[u8]) {
     let Some((kind, rest)) = first_line(data) else { return };
     let Some([live, applied]) = documents(rest) else { return };
@@ -172,7 +173,7 @@ pub fn server_side_apply(data: &[u8]) {
     }
 }
 
-/// Two `fieldsV1`: they read back as written, and union, intersection and difference are those of sets.
+/// Checks two `fieldsV1`: they must read back as written, and union, intersection and difference must be those of sets.
 pub fn field_sets(data: &[u8]) {
     let Some([one, other]) = documents(data) else { return };
     let (Ok(one), Ok(other)) = (FieldSet::decode(&one), FieldSet::decode(&other)) else { return };
@@ -187,7 +188,8 @@ pub fn field_sets(data: &[u8]) {
     assert_eq!(either.paths().len() + both.paths().len(), one.paths().len() + other.paths().len());
 }
 
-/// Two label selectors and labels: each reads back as it prints, and both together match what each of them matches.
+/// Checks two label selectors and labels: each must read back as printed, and both together must match exactly what each of them
+/// matches.
 pub fn label_selectors(data: &[u8]) {
     let Some((first, rest)) = first_line(data) else { return };
     let Some((second, labels)) = first_line(rest) else { return };
@@ -204,7 +206,7 @@ pub fn label_selectors(data: &[u8]) {
     }
 }
 
-/// A field selector and metadata: it reads back as it prints, and matches only objects of the name that it says.
+/// Checks a field selector and metadata: it must read back as printed, and match only objects with the name that it states.
 pub fn field_selectors(data: &[u8]) {
     let Some((text, metadata)) = first_line(data) else { return };
     let known = ["status.phase", "spec.nodeName"];
@@ -218,7 +220,7 @@ pub fn field_selectors(data: &[u8]) {
     }
 }
 
-/// A continue token that is accepted says the same when written again.
+/// Checks that an accepted continue token keeps its meaning when written again.
 pub fn continue_token(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(token) = Continue::decode(text) {
@@ -226,7 +228,7 @@ pub fn continue_token(data: &[u8]) {
     }
 }
 
-/// Every value of a document, itself first.
+/// Returns every value of a document, starting with itself.
 fn nodes(document: &Value) -> Vec<&Value> {
     let mut all = vec![document];
     let mut next = 0;
@@ -241,8 +243,7 @@ fn nodes(document: &Value) -> Vec<&Value> {
     all
 }
 
-/// The paths that this document itself asks for: each field and each item of it, alone and all together, as another reader
-/// finds them.
+/// Checks the paths of this document's own fields and items, individually and combined, against another reader.
 fn own_paths(document: &Value) {
     let find =
         |path: &str| JsonPath::parse(path).unwrap().find(document).into_iter().cloned().collect::<Vec<_>>();
@@ -273,8 +274,8 @@ fn own_paths(document: &Value) {
     }
 }
 
-/// A JSONPath and a document: what is found are values of the document itself, in its order where each is found once, and the
-/// same each time; the document's own fields and items are found where they are.
+/// Checks a JSONPath and a document: the results must be values of the document itself, in document order if each is found once,
+/// and the same each time; the document's own fields and items must be found where they are.
 pub fn json_path(data: &[u8]) {
     let Some((text, document)) = first_line(data) else { return };
     let (Ok(path), Ok(document)) = (JsonPath::parse(text), serde_json::from_slice::<Value>(document)) else {
@@ -289,8 +290,8 @@ pub fn json_path(data: &[u8]) {
     own_paths(&document);
 }
 
-/// A definition's `spec`, an object of it and the object before: defaulting and pruning are done when done once, and a
-/// valid definition can be served.
+/// Checks a definition's `spec`, an object of it and the previous object: defaulting and pruning must be idempotent, and a valid
+/// definition must be servable.
 pub fn definitions(data: &[u8]) {
     let Some([spec, object, old]) = documents(data) else { return };
     let mut definition = json!({
@@ -328,7 +329,7 @@ fn instance(version: &crd::CustomVersion, mut object: Value, old: &Value) {
     version.prepare_update(&mut object, old, "status");
 }
 
-/// A stored document is either corrupt, or is sent with its own contents.
+/// Checks that a stored document is either corrupt, or is sent with exactly its contents.
 pub fn stored_object(data: &[u8]) {
     let type_meta = Arc::new(TypeMeta { api_version: "example.com/v1".into(), kind: "Widget".into() });
     let stored = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
@@ -337,7 +338,7 @@ pub fn stored_object(data: &[u8]) {
     let metadata = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
     let metadata = metadata.metadata().cloned();
     let Ok(value) = stored.value() else { return };
-    // Documents of the registry have neither of these, and no field twice.
+    // Documents of the registry have neither of these, and no duplicate fields.
     let plain: Value = serde_json::from_slice(data).unwrap();
     let fields = ["kind", "apiVersion"].map(|name| plain.get(name).is_some());
     if written.is_err() || fields.contains(&true) || plain["metadata"].get("resourceVersion").is_some() {

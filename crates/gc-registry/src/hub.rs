@@ -1,9 +1,8 @@
-//! One watch on the store feeds all API watches.
+//! A single watch on the store feeds all API watches.
 //!
-//! The hub keeps, for each resource, a bounded window of its latest changes. An API watch is a position in
-//! such a window; it reads the changes itself and decodes what it needs, and what one watch has decoded, the
-//! others share. So a change costs the hub the same whether one watch or ten thousand follow, and a watch
-//! that is slower than the window is closed.
+//! For each resource, the hub keeps a bounded window of its latest changes. An API watch is a position in such a window; it reads
+//! the changes itself and decodes what it needs, and watches share what one of them has decoded. Thus a change costs the hub the
+//! same whether one watch or ten thousand follow, and a watch that falls behind the window is closed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,22 +18,22 @@ use crate::persist::{self, PresentedObject};
 use crate::resource::ResourceDefinition;
 use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
 
-/// Changes kept for each resource. A watch that falls further behind, or resumes from further back, gets 410.
+/// Number of changes kept for each resource. A watch that falls further behind, or resumes from further back, gets a 410.
 pub const WINDOW_CHANGES: usize = 8192;
-/// Bytes of values kept for each resource.
+/// Size of the values kept for each resource, in bytes.
 pub const WINDOW_BYTES: usize = 64 << 20;
-/// Bytes of values kept for all resources together. Beyond it, the resource with most of them loses its oldest changes.
+/// Size of the values kept for all resources together, in bytes. Beyond it, the resource with the most loses its oldest changes.
 pub const WINDOWS_BYTES: usize = 256 << 20;
-/// Resources whose last version is remembered, with those whose definition is gone.
+/// Number of resources whose last version is remembered, including those whose definition is gone.
 pub const WINDOWS: usize = 4096;
-/// Changes of the store that are replayed into the windows at the start, so that clients survive a restart.
+/// Number of revisions replayed into the windows at the start, so that clients' watches survive a restart.
 pub const REPLAYED_REVISIONS: u64 = 10_000;
-/// Changes moved in one poll of the pump.
+/// Maximum number of changes moved in one poll of the pump.
 const PUMP_BUDGET: usize = 1024;
-/// Changes a watch takes out of its window at once.
+/// Maximum number of changes that a watch takes out of its window at once.
 pub(crate) const READ_BATCH: usize = 64;
 
-/// The number of a watch that the hub does not know.
+/// Number of a watch unknown to the hub.
 pub(crate) const NO_WATCHER: u64 = 0;
 
 /// One change of one object.
@@ -49,11 +48,11 @@ pub(crate) struct Entry {
     views: Mutex<Vec<Slot>>,
 }
 
-/// Form of a change in one version.
+/// State of a change in one version.
 #[derive(Debug)]
 enum Slot {
     Shown(View),
-    /// A webhook converts it to the version.
+    /// A webhook is converting it to the version.
     Converting(Arc<str>, Arc<Changes>),
 }
 
@@ -70,28 +69,28 @@ impl Slot {
     }
 }
 
-/// View of a change by a watch.
+/// A watch's view of a change.
 pub(crate) enum Sight {
     /// The change.
     View(View),
-    /// A webhook is being asked.
+    /// A webhook is converting it.
     Converting(Arc<Changes>),
-    /// A webhook has to be asked.
+    /// A webhook has to convert it.
     Foreign,
 }
 
-/// A change as one version of the resource shows it.
+/// A change as seen in one version of the resource.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     api_version: Arc<str>,
     /// The new state.
     pub(crate) new: Option<Arc<Object>>,
-    /// The state before, with the version of the change.
+    /// The previous state, with the version of the change.
     pub(crate) old: Option<Arc<Object>>,
 }
 
 impl Entry {
-    /// The change in the version of a resource; made once for all watches of that version.
+    /// Returns the change in the version of a resource, converted once for all watches of that version.
     pub(crate) fn view(
         &self,
         resource: &ResourceDefinition,
@@ -117,7 +116,7 @@ impl Entry {
         Ok(Sight::View(view))
     }
 
-    /// Notes who converts the change to a version; `false` if there is somebody already.
+    /// Records who converts the change to a version; returns `false` if it is already being converted.
     pub(crate) fn claim(&self, api_version: &Arc<str>, changes: &Arc<Changes>) -> bool {
         let mut views = lock(&self.views);
         let is_free = views.iter().all(|slot| slot.api_version() != api_version);
@@ -127,18 +126,18 @@ impl Entry {
         is_free
     }
 
-    /// Forgets that the change is converted by these.
+    /// Removes the record that the change is being converted by these.
     pub(crate) fn release(&self, changes: &Arc<Changes>) {
         lock(&self.views).retain(|slot| !slot.is_converted_by(changes));
     }
 
-    /// The stored states, the new one first.
+    /// Returns the stored states, the new one first.
     pub(crate) fn states(&self) -> impl Iterator<Item = (Bytes, Revision)> + use<> {
         let revision = self.revision;
         [self.value.clone(), self.previous.clone()].into_iter().flatten().map(move |bytes| (bytes, revision))
     }
 
-    /// Shows the change in a version, with the next of these objects for each of its states.
+    /// Sets the view of the change in a version, with the next of these objects for each of its states.
     pub(crate) fn show(
         &self,
         api_version: &Arc<str>,
@@ -157,30 +156,30 @@ impl Entry {
     }
 }
 
-/// A watch as the hub knows it.
+/// A watch, as known to the hub.
 #[derive(Debug)]
 struct Watcher {
-    /// Only changes of keys with this prefix wake it.
+    /// Prefix of the keys whose changes wake the watch.
     scope: Arc<str>,
-    /// True if the scope is one key.
+    /// True if the scope is a single key.
     exact: bool,
     /// Number of the next change to read.
     position: u64,
-    /// Set while the watch has read everything; the position is not kept up to date then.
+    /// Set while the watch has read everything; the position is not updated then.
     parked: Option<Waker>,
     closed: Option<ClosedReason>,
 }
 
-/// Why the hub closed a watch.
+/// Reason why the hub closed a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClosedReason {
     /// Changes were missed.
     Expired,
-    /// The resource is gone; the changes before this number are still read.
+    /// The resource is gone; changes before this number can still be read.
     Ended(u64),
 }
 
-/// The bounds of the windows.
+/// Limits of the windows.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     changes: usize,
@@ -201,10 +200,10 @@ struct Window {
     bytes: usize,
     /// Number of the first entry.
     first: u64,
-    /// Everything after this revision is here.
+    /// Revision after which all changes are in the window.
     complete_after: Revision,
     watchers: BTreeMap<u64, Watcher>,
-    /// True if the resource is gone, so that the changes are not needed once its watches have ended.
+    /// True if the resource is gone, so the changes are no longer needed once its watches have ended.
     ended: bool,
 }
 
@@ -213,7 +212,7 @@ impl Window {
         self.first + self.entries.len() as u64
     }
 
-    /// Drops the oldest change; false if there is none.
+    /// Drops the oldest change; returns false if there is none.
     fn pop(&mut self) -> bool {
         let Some(oldest) = self.entries.pop_front() else { return false };
         self.bytes -= oldest.size();
@@ -222,7 +221,7 @@ impl Window {
         true
     }
 
-    /// Reports whether the window has no user left.
+    /// Reports whether the window is no longer used.
     fn is_over(&self) -> bool {
         self.ended && self.watchers.is_empty()
     }
@@ -248,7 +247,7 @@ impl Window {
         self.entries.push_back(entry);
     }
 
-    /// Drops all changes, which were those up to a revision.
+    /// Drops all changes, which reached up to this revision.
     fn forget(&mut self, up_to: Revision) {
         self.first = self.end();
         self.entries.clear();
@@ -256,12 +255,12 @@ impl Window {
         self.complete_after = self.complete_after.max(up_to);
     }
 
-    /// The watches missed changes.
+    /// Marks all watches as having missed changes.
     fn expire_all(&mut self) {
         self.close_all(ClosedReason::Expired);
     }
 
-    /// The resource is gone: its watches end when they have read all changes.
+    /// Ends the watches of a resource that is gone, once they have read all changes.
     fn end_all(&mut self) {
         self.ended = true;
         self.close_all(ClosedReason::Ended(self.end()));
@@ -281,39 +280,39 @@ impl Window {
 
 struct State {
     limits: Limits,
-    /// Everything up to here has been moved into the windows.
+    /// Revision up to which everything has been moved into the windows.
     progress: Revision,
-    /// The last change that was moved: a stream that is started again may bring it once more.
+    /// Last change moved, which a restarted stream may deliver again.
     last: (Revision, Option<Key>),
     /// Revision after which a new window is complete.
     start: Revision,
     windows: BTreeMap<Box<str>, Window>,
-    /// Bytes of values in all windows.
+    /// Size of the values in all windows, in bytes.
     bytes: usize,
     next_watcher: u64,
-    /// The last changes of definitions, and of webhooks and policies, that were moved.
+    /// Last changes of definitions, and of webhooks and policies, that were moved.
     changed: BTreeMap<Subject, Revision>,
 }
 
-/// See the module documentation.
+/// The hub; see the module documentation.
 pub(crate) struct Hub {
     storage: Arc<dyn Storage>,
     freshness: Arc<Freshness>,
-    /// The watch on the store. Whoever pumps holds it, also while it is opened again, which may wait for a network: watches
-    /// need the state only.
+    /// The watch on the store. The pump holds this lock even while it reopens the watch, which may wait for a network; watches only
+    /// need the state.
     stream: Mutex<Option<Box<dyn WatchStream>>>,
     state: Mutex<State>,
 }
 
-/// Delivery of the hub to a watch.
+/// Answer of the hub to a watch.
 pub(crate) enum Read {
     /// Changes, oldest first.
     Entries(Vec<Arc<Entry>>),
-    /// Nothing; the waker is kept.
+    /// No changes; the waker is kept.
     Parked,
     /// The watch missed changes.
     Expired,
-    /// The watch is over because its resource is.
+    /// The watch has ended because its resource is gone.
     Ended,
 }
 
@@ -338,8 +337,8 @@ impl Hub {
         Ok(Self { storage, freshness, stream: Mutex::new(Some(stream)), state: Mutex::new(state) })
     }
 
-    /// Moves what the store has to say into the windows, and tells which parts of the configuration have changed.
-    /// `Ready` reports a broken stream, which the next call replaces.
+    /// Moves pending changes of the store into the windows, and records which parts of the configuration have changed. `Ready`
+    /// reports a broken stream, which the next call replaces.
     pub(crate) fn poll_changes(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         let mut pumping = lock(&self.stream);
         let stream = match &mut *pumping {
@@ -354,7 +353,7 @@ impl Hub {
         for _ in 0..PUMP_BUDGET {
             match stream.poll_next(context) {
                 Poll::Pending => {
-                    // No transaction is delivered in part before the stream waits.
+                    // No transaction is delivered in part before the stream becomes pending.
                     state.progress = state.progress.max(state.last.0);
                     pending = true;
                     break;
@@ -378,9 +377,9 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Continues where the broken stream ended; if the history is gone, all watches are closed.
+    /// Continues where the broken stream ended; if the history is gone, closes all watches.
     fn restart(&self) -> Result<Box<dyn WatchStream>, StorageError> {
-        // Watches are not kept waiting: the lock on the state ends here.
+        // The lock on the state is released here, so that watches need not wait.
         let progress = self.progress();
         match self.storage.watch("/", progress) {
             Err(StorageError::Compacted { .. }) => {
@@ -393,12 +392,12 @@ impl Hub {
         }
     }
 
-    /// Everything up to here can be read by watches.
+    /// Returns the revision up to which watches can read everything.
     pub(crate) fn progress(&self) -> Revision {
         lock(&self.state).progress
     }
 
-    /// Starts a watch of the changes after a revision. An error says that they are not all here.
+    /// Starts a watch of the changes after a revision. Fails if some of them are missing.
     pub(crate) fn subscribe(
         &self,
         prefix: &str,
@@ -431,7 +430,7 @@ impl Hub {
         }
     }
 
-    /// The next changes of a watch.
+    /// Returns the next changes of a watch.
     pub(crate) fn read(&self, prefix: &str, id: u64, context: &mut Context<'_>) -> Read {
         let mut state = lock(&self.state);
         let Some(window) = state.windows.get_mut(prefix) else { return Read::Ended };
@@ -441,7 +440,7 @@ impl Hub {
             return Read::Expired;
         }
         if watcher.parked.is_some() {
-            // Nothing of its scope came since it was parked, or it would have been woken.
+            // Nothing in its scope has arrived since it was parked; otherwise it would have been woken.
             watcher.position = end;
         }
         if watcher.position < first {
@@ -461,7 +460,7 @@ impl Hub {
         Read::Entries(batch)
     }
 
-    /// Reports whether a watch has read all there is; with the version up to which that is.
+    /// Returns the version up to which a watch has read everything, if it has.
     pub(crate) fn caught_up(&self, prefix: &str, id: u64) -> Option<Revision> {
         let state = lock(&self.state);
         let window = state.windows.get(prefix)?;
@@ -485,7 +484,7 @@ impl State {
         }
     }
 
-    /// Changes were missed: nothing before a revision is known, and anything may have changed.
+    /// Starts over after changes were missed: nothing before this revision is known, and anything may have changed.
     fn begin_again(&mut self, newest: Revision) {
         self.progress = newest;
         self.start = newest;
@@ -506,7 +505,7 @@ impl State {
         }
     }
 
-    /// Adds a change to the window of its resource, within the bounds.
+    /// Adds a change to the window of its resource, within the limits.
     fn push(&mut self, prefix: &str, entry: Arc<Entry>) {
         if !self.windows.contains_key(prefix) {
             self.make_room();
@@ -521,7 +520,7 @@ impl State {
         while self.bytes > self.limits.all_bytes {
             let largest = self.windows.values_mut().max_by_key(|window| window.bytes);
             let Some(window) = largest.filter(|window| window.entries.len() > 1) else { break };
-            // Half of it at once, so that the next changes do not look for the largest again.
+            // Dropping half of it avoids searching for the largest window again at each of the next changes.
             let half = window.bytes / 2;
             self.bytes -= window.bytes;
             while window.bytes > half && window.entries.len() > 1 && window.pop() {}
@@ -529,8 +528,8 @@ impl State {
         }
     }
 
-    /// Forgets the resources that have been gone for longest, where there are too many. Who resumes a watch of one gets 410,
-    /// as does who resumes a watch of a resource that is new here, from before that.
+    /// Forgets the resources that have been gone the longest, if there are too many. Resuming a watch of a forgotten resource
+    /// results in a 410, and so does resuming a watch of a new resource from before that.
     fn make_room(&mut self) {
         while self.windows.len() >= self.limits.windows {
             let over = self.windows.iter().filter(|(_, window)| window.is_over());
@@ -574,13 +573,13 @@ impl State {
             window.end_all();
             self.release(&served);
         }
-        // A transaction may write several keys: more may come of this revision.
+        // A transaction may write several keys, so more changes of this revision may follow.
         self.progress = self.progress.max(Revision(change.revision.0.saturating_sub(1)));
         self.push(prefix, entry);
     }
 }
 
-/// The storage prefix of the instances of a definition.
+/// Returns the storage prefix of the instances of a definition.
 fn served_prefix(definition: &[u8]) -> Option<Box<str>> {
     let definition: serde_json::Value = serde_json::from_slice(definition).ok()?;
     let group = definition.pointer("/spec/group")?.as_str()?;
@@ -589,7 +588,7 @@ fn served_prefix(definition: &[u8]) -> Option<Box<str>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks; a poisoned one is whole all the same.
+    // No code panics while holding one of these locks, so the data is intact even if it is poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

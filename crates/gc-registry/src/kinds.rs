@@ -1,8 +1,8 @@
-//! Everything that depends on a built-in kind: defaults, what a create or an update may touch, validation,
-//! warnings, field selectors, scale, conversion between versions, and table cells.
+//! Everything that depends on a built-in kind: defaults, fields that a create or an update may change, validation, warnings, field
+//! selectors, scale, conversion between versions, and table cells.
 //!
-//! All functions are total: an object of any shape comes out without a panic, and what a function does not know
-//! (custom resources, kinds without rules of their own) it leaves as it is.
+//! All functions are total: they handle objects of any shape without a panic, and leave unknown ones (custom resources, kinds
+//! without rules) unchanged.
 
 pub(crate) mod access;
 mod admissionregistration;
@@ -68,12 +68,12 @@ pub(crate) fn metadata(target: Target<'_>) -> Metadata {
     served::of(target).map_or(Metadata::DEFAULT, |kind| kind.metadata)
 }
 
-/// Where what the pods of a resource are made of is in its objects; empty for pods.
+/// Returns the path of the pod template in objects of a resource; empty for pods.
 pub(crate) fn pods(target: Target<'_>) -> Option<&'static [&'static str]> {
     served::of(target)?.pods
 }
 
-/// Where kube-apiserver stores the objects of a resource, if not under its name.
+/// Returns the name under which kube-apiserver stores the objects of a resource, if it is not the resource's name.
 pub(crate) fn folder(target: Target<'_>) -> Option<&'static str> {
     served::of(target)?.folder
 }
@@ -88,17 +88,17 @@ pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
     report.errors
 }
 
-/// Reports whether a label selector takes these labels; one that is `null` takes none.
+/// Reports whether a label selector matches these labels; `null` matches none.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     shared::labels::selects(selector, labels)
 }
 
-/// Reports whether a label selector takes everything.
+/// Reports whether a label selector matches everything.
 pub(crate) fn selects_everything(selector: &Value) -> bool {
     shared::labels::is_empty(selector)
 }
 
-/// Checks how the conversion webhook of a definition is reached.
+/// Checks the client configuration of a definition's conversion webhook.
 pub(crate) fn webhook_client_problems(client: &Value) -> Vec<FieldError> {
     let mut report = Report::default();
     let (root, nothing) = (Field::root(client), Value::Null);
@@ -109,7 +109,7 @@ pub(crate) fn webhook_client_problems(client: &Value) -> Vec<FieldError> {
     report.errors
 }
 
-/// Checks a prepared update against the stored object. Without a time, rules that depend on it are passed over.
+/// Checks a prepared update against the stored object. Without a time, rules that depend on it are skipped.
 #[must_use]
 pub fn validate_update(
     target: Target<'_>,
@@ -130,7 +130,7 @@ pub fn validate_update(
     report.errors
 }
 
-/// The texts of Warning headers that creating (`old` is `None`) or updating an object calls for.
+/// Returns the texts of Warning headers for creating (`old` is `None`) or updating an object.
 #[must_use]
 pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut texts = Vec::new();

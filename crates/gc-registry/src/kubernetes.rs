@@ -1,7 +1,7 @@
 //! The version of Kubernetes whose API a process serves.
 //!
-//! Data about a version is written by `scripts/kubernetes-version`: whole for 1.36, and as the difference to it for every
-//! other version. Tables are shared by all servers of a process, so a process has one version.
+//! `scripts/kubernetes-version` writes the data about a version: completely for 1.36, and as a difference from it for every other
+//! version. All servers of a process share tables, so a process has a single version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use std::sync::OnceLock;
 /// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KubernetesVersion {
-    /// The version that is recorded and compared most.
+    /// The version with the most recordings and comparisons.
     #[default]
     V1_36,
-    /// The version after it.
+    /// The next version.
     V1_37,
 }
 
 static CHOSEN: OnceLock<KubernetesVersion> = OnceLock::new();
 
 impl KubernetesVersion {
-    /// All versions, in their order.
+    /// All versions in order.
     pub const ALL: [Self; 2] = [Self::V1_36, Self::V1_37];
 
-    /// Such as `1.36`.
+    /// Returns the version in the form `1.36`.
     #[must_use]
     pub fn minor(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// The number after the dot.
+    /// Returns the number after the dot.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -41,7 +41,7 @@ impl KubernetesVersion {
         }
     }
 
-    /// The release that `/version` reports, such as `1.36.2`.
+    /// Returns the release that `/version` reports, such as `1.36.2`.
     #[must_use]
     pub fn release(self) -> &'static str {
         match self {
@@ -50,23 +50,23 @@ impl KubernetesVersion {
         }
     }
 
-    /// Makes this the version of the process. Call it before anything of this crate is used.
+    /// Makes this the version of the process. Must be called before anything else in this crate is used.
     ///
     /// # Errors
     ///
-    /// Fails if the process has another version already, chosen or because its tables were read.
+    /// Fails if the process already has another version, because it was chosen or because its tables were read.
     pub fn choose(self) -> Result<(), OtherVersionServed> {
         let served = *CHOSEN.get_or_init(|| self);
         if served == self { Ok(()) } else { Err(OtherVersionServed { wanted: self, served }) }
     }
 
-    /// The version of the process: what was chosen, else the default, which cannot be changed from then on.
+    /// Returns the version of the process: the chosen one, otherwise the default, which cannot be changed from then on.
     #[must_use]
     pub fn chosen() -> Self {
         *CHOSEN.get_or_init(Self::default)
     }
 
-    /// The text of this version among the differences to 1.36; empty for 1.36 itself.
+    /// Returns the difference between this version and 1.36; empty for 1.36 itself.
     pub(crate) fn difference(self, to_1_37: &'static str) -> &'static str {
         match self {
             Self::V1_36 => "",
@@ -78,17 +78,17 @@ impl KubernetesVersion {
 /// A feature gate of kube-apiserver that is off in 1.36, and on by default in a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeatureGate {
-    /// Pods mount trust bundles.
+    /// Pods can mount trust bundles.
     ClusterTrustBundleProjection,
-    /// Autoscalers scale to no replica.
+    /// Autoscalers can scale to zero replicas.
     HpaScaleToZero,
-    /// StatefulSets replace several pods at once.
+    /// StatefulSets can replace several pods at once.
     MaxUnavailableStatefulSet,
-    /// Pods mount certificates of their own.
+    /// Pods can mount their own certificates.
     PodCertificateRequest,
-    /// Volumes get their labels of `SELinux` by an option of the mount.
+    /// Volumes get their `SELinux` labels by a mount option.
     SeLinuxMount,
-    /// Nodes without a driver of volumes take no pods that need it.
+    /// Nodes without the driver of a volume accept no pods that need it.
     VolumeLimitScaling,
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for UnknownVersion {
 
 impl std::error::Error for UnknownVersion {}
 
-/// Two servers of one process were to serve two versions.
+/// Two servers in one process were configured with different versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherVersionServed {
     wanted: KubernetesVersion,

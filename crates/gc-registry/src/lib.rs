@@ -1,8 +1,8 @@
 //! Object semantics of a Kubernetes API server: validation, conflicts, finalizers, graceful deletion,
 //! patches, selectors, watch windows and custom resources, over the small [`storage::Storage`] trait.
 //!
-//! Synchronous and deterministic: no clock, no runtime, no randomness of its own. Time and entropy come with
-//! each request ([`api::RequestContext`]).
+//! Synchronous and deterministic: it has no clock, no runtime and no randomness of its own. Time and entropy come with each request
+//! ([`api::RequestContext`]).
 //!
 //! # Example
 //!

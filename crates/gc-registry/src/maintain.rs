@@ -1,5 +1,5 @@
-//! The work that belongs to no request: the instances of deleted definitions (spec `api-deletion.md`, section
-//! 9), names that have become free, what kube-controller-manager does elsewhere, the expiry of events.
+//! Work that no request performs: deletes the instances of deleted definitions (spec `api-deletion.md`, section 9), accepts names
+//! that have become free, does some of kube-controller-manager's work, and expires events.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,21 +17,21 @@ use crate::resource::ResourceDefinition;
 use crate::storage::{Condition, KeyValue, RangeOptions, Revision, Transaction, Write};
 use crate::verbs::deletion::Deletion;
 
-/// Objects that one step reads from the store at once.
+/// Maximum number of objects that one step reads from the store at once.
 const PAGE: usize = 1000;
-/// Least time between two notes of the store's revision, in seconds: the precision of the age of events.
+/// Minimum time between two recordings of the store's revision, in seconds: the precision of the age of events.
 const CLOCK_STEP_SECONDS: i64 = 60;
 
 impl Registry {
-    /// The work of no request. Called when [`Registry::poll_maintenance`] says so, and every few seconds. Every
-    /// step may be repeated, and done by several servers on one store. An error is the first of this run.
+    /// Performs maintenance. Must be called when [`Registry::poll_maintenance`] says so, and every few seconds. Every step can be
+    /// repeated, and be performed by several servers on one store. Returns the first error of this run.
     pub fn maintain(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         self.maintenance_begins();
         let definitions = self.maintain_definitions(context);
         self.recount_quotas()?;
         self.expire_events(context)?;
         self.check_policy_types(context)?;
-        // An object that cannot be deleted with its definition holds up nothing else.
+        // An object that cannot be deleted with its definition blocks nothing else.
         definitions
     }
 
@@ -47,7 +47,7 @@ impl Registry {
             let is_settled = |stored: &KeyValue| known.is_settled(&stored.key, stored.mod_revision);
             answer.items.into_iter().filter(|stored| !is_settled(stored)).collect()
         };
-        // A failure on one must not delay the others.
+        // A failure for one definition must not delay the others.
         let done = unsettled.into_iter().map(|stored| self.maintain_definition(row, stored, context));
         done.fold(Ok(()), Result::and)
     }
@@ -75,9 +75,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes events that were last written longer ago than they are kept. Their age follows from the revision
-    /// of the store at past calls of `maintain`, so that no event needs to be decoded; after a restart, all are
-    /// taken to be new.
+    /// Removes events whose last write is older than their lifetime. Their age follows from the revisions of the store at past
+    /// calls of `maintain`, so no event needs to be decoded; after a restart, all events count as new.
     fn expire_events(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         let now = context.now;
         let keep = jiff::SignedDuration::from_secs(i64::from(self.config.event_ttl_seconds));
@@ -121,7 +120,7 @@ impl Registry {
 }
 
 impl Call<'_> {
-    /// One step of the finalizing controller of definitions.
+    /// Performs one step of the finalizing controller of definitions.
     fn finalize_definition(&self, stored: KeyValue, definition: &Value) -> Result<(), ApiError> {
         if !crd::is_established(definition) {
             return self.release_definition(&stored, Termination::NeverEstablished);
@@ -135,7 +134,7 @@ impl Call<'_> {
         self.release_definition(&stored, Termination::Completed)
     }
 
-    /// Writes a stage of the deletion if it is a new one. `None` if another write came first: the next run continues.
+    /// Writes a stage of the deletion if it is a new one. Returns `None` if another write came first: the next run continues.
     fn note_termination(
         &self,
         stored: KeyValue,
@@ -157,7 +156,7 @@ impl Call<'_> {
         })
     }
 
-    /// Deletes all instances; says whether any are left, waiting for their finalizers.
+    /// Deletes all instances; returns whether any are left that wait for their finalizers.
     fn delete_instances(&self, definition: &Value) -> Result<bool, ApiError> {
         let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
@@ -165,7 +164,7 @@ impl Call<'_> {
         let found = catalog.group(group).into_iter().flat_map(|group| &group.versions);
         let served: Vec<_> =
             found.flat_map(|version| &version.resources).filter(|row| *row.resource == *plural).collect();
-        // Of the version that they are stored in, no webhook has to be asked.
+        // In the version in which they are stored, no webhook needs to be called.
         let is_stored = |row: &&&Arc<ResourceDefinition>| {
             row.custom.as_ref().is_some_and(|custom| !custom.is_converted())
         };
@@ -213,7 +212,7 @@ impl Call<'_> {
             Ok(_) => Ok(true),
             Err(error) if error.code == 404 => Ok(false),
             Err(error) => {
-                // Where it cannot even be read, that is the failure.
+                // If the object cannot even be read, that is the error to report.
                 if let Ok(live) = call.decode(item) {
                     call.report_deletion(&live, item.mod_revision, deletion, Some(&error));
                 }
@@ -222,7 +221,7 @@ impl Call<'_> {
         }
     }
 
-    /// Removes the cleanup finalizer, and with it, if it was the last one, the definition.
+    /// Removes the cleanup finalizer, and if it was the last one, also the definition.
     fn release_definition(&self, stored: &KeyValue, ending: Termination) -> Result<(), ApiError> {
         let mut new = self.decode(stored)?;
         crd::set_termination(&mut new, ending, self.context.now);
@@ -240,7 +239,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Names that were taken may have become free.
+    /// Accepts names that may have become free.
     fn settle_again(&self, stored: &KeyValue, definition: &Value) -> Result<(), ApiError> {
         let mut new = definition.clone();
         self.settle_definition(&mut new);
@@ -252,7 +251,7 @@ impl Call<'_> {
     }
 }
 
-/// Options of the writes that the server makes for itself.
+/// Returns the options of writes that the server makes for itself.
 pub(crate) fn own_write() -> WriteOptions {
     WriteOptions { field_manager: "kube-apiserver".into(), ..WriteOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! Object metadata and the forms that it takes: names, selectors, managed fields, and documents as Go writes them.
+//! Object metadata and its forms: names, selectors, managed fields, and documents as Go writes them.
 
 pub(crate) mod meta;
 pub mod names;

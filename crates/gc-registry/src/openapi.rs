@@ -1,8 +1,8 @@
-//! OpenAPI documents of what is served, built from the schemas of built-in kinds and of definitions.
+//! OpenAPI documents of everything that is served, built from the schemas of built-in kinds and of definitions.
 //!
-//! Good enough for `kubectl explain`, for clients that look up whether a resource takes `fieldValidation` or
-//! a strategic merge patch, and for tools that read patch strategies and list types. Building a document is
-//! work of milliseconds: callers keep it, under the hash of [`v3_hash`] or [`v2_hash`].
+//! Sufficient for `kubectl explain`, for clients that check whether a resource supports `fieldValidation` or a strategic merge
+//! patch, and for tools that read patch strategies and list types. Building a document takes milliseconds: callers should cache it
+//! under the hash of [`v3_hash`] or [`v2_hash`].
 
 use std::fmt::Write;
 
@@ -23,14 +23,14 @@ use schemas::{Components, RegisteredKinds};
 /// The two forms of OpenAPI that Kubernetes serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `/openapi/v2`: Swagger 2.0, one document.
+    /// `/openapi/v2`: Swagger 2.0, a single document.
     Two,
     /// `/openapi/v3`: one document for each group and version.
     Three,
 }
 
 impl Form {
-    /// Where references to schemas point.
+    /// Returns the prefix of references to schemas.
     fn prefix(self) -> &'static str {
         match self {
             Self::Two => "#/definitions/",
@@ -39,7 +39,7 @@ impl Form {
     }
 }
 
-/// Document of OpenAPI version 3.
+/// A document of OpenAPI version 3.
 #[derive(Clone, Copy, Debug)]
 enum Third<'c> {
     /// A group and version.
@@ -76,7 +76,7 @@ impl<'c> Third<'c> {
         Self::all(catalog).into_iter().find(|(known, _)| known == path).map(|(_, found)| found)
     }
 
-    /// Where the kinds of the meta group that are part of every group are registered, as the document says.
+    /// Returns the groups in which the document states that the common meta kinds are registered.
     fn registered(self) -> RegisteredKinds {
         match self {
             Self::Version(_, served) if served.resources.iter().any(|row| row.custom.is_some()) => {
@@ -96,7 +96,7 @@ impl<'c> Third<'c> {
     }
 }
 
-/// `/openapi/v3`: the documents that there are, each with a hash of what it is made of.
+/// Returns `/openapi/v3`: the list of documents, each with a hash of its inputs.
 #[must_use]
 pub fn v3_index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
@@ -107,21 +107,21 @@ pub fn v3_index(catalog: &Catalog) -> Value {
     json!({"paths": paths})
 }
 
-/// The hash of one document of version 3 by its path in the index, or `None` if there is no such document. The
-/// same hash means the same document.
+/// Returns the hash of a version 3 document by its path in the index, or `None` if it does not exist. Equal hashes mean equal
+/// documents.
 #[must_use]
 pub fn v3_hash(catalog: &Catalog, path: &str) -> Option<String> {
     Some(Third::find(catalog, path)?.hash())
 }
 
-/// The hash of the document of version 2.
+/// Returns the hash of the version 2 document.
 #[must_use]
 pub fn v2_hash(catalog: &Catalog) -> String {
     let groups = catalog.groups().iter();
     hash_of(groups.flat_map(|group| group.versions.iter().map(|version| (&*group.name, version))))
 }
 
-/// One document of version 3 by its path in the index, or `None` if there is none.
+/// Returns a version 3 document by its path in the index, or `None` if it does not exist.
 #[must_use]
 pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
     let third = Third::find(catalog, path)?;
@@ -144,7 +144,7 @@ pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
     Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components}))
 }
 
-/// The document of version 2: everything that is served.
+/// Returns the version 2 document, which describes everything that is served.
 #[must_use]
 pub fn v2_document(catalog: &Catalog) -> Value {
     let mut components = Components::new(Form::Two, RegisteredKinds::Everywhere);
@@ -172,7 +172,7 @@ pub fn v2_document(catalog: &Catalog) -> Value {
     })
 }
 
-/// `api/v1` or `apis/GROUP/VERSION`.
+/// Returns `api/v1` or `apis/GROUP/VERSION`.
 fn group_version_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -187,7 +187,7 @@ fn bearer_token() -> Value {
     }})
 }
 
-/// A hash over all that documents are made of: this program, the version of Kubernetes, and the resources that are served.
+/// Hashes all inputs of documents: this program, the version of Kubernetes, and the served resources.
 fn hash_of<'c>(served: impl IntoIterator<Item = (&'c str, &'c GroupVersion)>) -> String {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
@@ -205,7 +205,7 @@ fn hash_of<'c>(served: impl IntoIterator<Item = (&'c str, &'c GroupVersion)>) ->
         }
     }
     hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
+        // Writing to a String does not fail.
         let _ = write!(text, "{byte:02X}");
         text
     })

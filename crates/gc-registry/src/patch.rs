@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::error::{ApiError, Details};
 use crate::schema;
 
-/// 422 as the API server words everything that a JSON patch can fail with once it could be read.
+/// Returns the 422 that the API server gives for every failure of a readable JSON patch.
 fn unprocessable() -> ApiError {
     let mut error =
         ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request");
@@ -25,7 +25,7 @@ fn unprocessable() -> ApiError {
     error
 }
 
-/// Refuses patches that are nested too deeply to be walked.
+/// Refuses patches that are nested too deeply for recursion.
 fn check_depth(patch: &Value) -> Result<(), ApiError> {
     match schema::depth(patch) {
         Some(_) => Ok(()),

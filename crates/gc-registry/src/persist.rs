@@ -1,4 +1,4 @@
-//! Where objects are kept in the store, and in which form (see [`crate::metadata::object`]).
+//! Keys and formats of objects in the store (see [`crate::metadata::object`]).
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::resource::ResourceDefinition;
 use crate::schema::{self, declared::Shape};
 use crate::storage::{Key, KeyValue, Revision, StorageError};
 
-/// Prefix of the definitions of custom resources.
+/// Prefix of custom resource definitions.
 pub(crate) const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
-/// Prefix of the policies and webhooks that users configure.
+/// Prefix of user-configured policies and webhooks.
 pub(crate) const ADMISSION: &str = "/admissionregistration.k8s.io/";
-/// Prefix of events of both groups.
+/// Prefix of the events of both groups.
 pub(crate) const EVENTS: &str = "/core/events/";
 
-/// `/<group or core>/<resource>/`; all versions of a resource share it, and both groups of events.
+/// Returns `/<group or core>/<resource>/`, which all versions of a resource share, and both groups of events.
 pub(crate) fn resource_prefix(resource: &ResourceDefinition) -> String {
     let group = match &*resource.group {
         "" | "events.k8s.io" => "core",
@@ -31,7 +31,7 @@ pub(crate) fn resource_prefix(resource: &ResourceDefinition) -> String {
     format!("/{group}/{}/", resource.resource)
 }
 
-/// Prefix of a collection; an empty namespace is all of them.
+/// Returns the prefix of a collection; an empty namespace means all of them.
 pub(crate) fn collection_prefix(resource: &ResourceDefinition, namespace: &str) -> String {
     let mut prefix = resource_prefix(resource);
     if !namespace.is_empty() {
@@ -41,40 +41,40 @@ pub(crate) fn collection_prefix(resource: &ResourceDefinition, namespace: &str) 
     prefix
 }
 
-/// Key of an object.
+/// Returns the key of an object.
 pub(crate) fn object_key(resource: &ResourceDefinition, namespace: &str, name: &str) -> Key {
     let mut key = collection_prefix(resource, namespace);
     key.push_str(name);
     key.into()
 }
 
-/// Key of a namespace object.
+/// Returns the key of a namespace object.
 pub(crate) fn namespace_key(name: &str) -> String {
     format!("/core/namespaces/{name}")
 }
 
-/// apiVersion and kind of a resource.
+/// Returns apiVersion and kind of a resource.
 pub(crate) fn type_meta(resource: &ResourceDefinition) -> Arc<TypeMeta> {
     Arc::new(TypeMeta { api_version: resource.api_version().into(), kind: Arc::clone(&resource.kind) })
 }
 
-/// A document as it was read.
+/// A decoded document.
 pub(crate) enum Read {
     /// In the version of the resource.
     Wanted(Value),
-    /// In another one, which a webhook is to convert.
+    /// In another version, which a webhook must convert.
     Foreign(Value),
 }
 
-/// A complete document from what is stored, in the version of the resource. No webhook is asked: the document is that of
-/// a built-in kind, or whoever reads it needs nothing in which versions differ.
+/// Decodes a stored object to a complete document in the version of the resource. No webhook is called: the document is of a
+/// built-in kind, or its reader needs nothing that differs among versions.
 pub(crate) fn decode(resource: &ResourceDefinition, stored: &KeyValue) -> Result<Value, ApiError> {
     match read(resource, &stored.value, stored.mod_revision)? {
         Read::Wanted(object) | Read::Foreign(object) => Ok(object),
     }
 }
 
-/// A complete document from what is stored.
+/// Decodes a stored object to a complete document.
 pub(crate) fn read(
     resource: &ResourceDefinition,
     stored: &Bytes,
@@ -112,15 +112,15 @@ pub(crate) fn read(
     Ok(Read::Wanted(value))
 }
 
-/// Continuation of a custom resource's text after its last field, up to the stored version.
+/// Text after the last field of a stored custom resource, up to the stored version.
 const MARK: &[u8] = b",\"apiVersion\":\"";
-/// Between that version and the fingerprint of its schema. Neither can contain it.
+/// Separator between that version and the fingerprint of its schema. Neither can contain it.
 const MARK_SCHEMA: u8 = b'#';
-/// End after the mark.
+/// Text after the mark.
 const MARK_END: &[u8] = b"\"}";
 
-/// The text of a stored object without its mark, but for its end, and the mark. The last string of an object has no quotes
-/// around it within, so that nothing else looks like it.
+/// Splits a stored object into its text without the mark and without its end, and the mark. The last string of an object contains
+/// no unescaped quotes, so nothing else can look like a mark.
 fn split_mark(stored: &[u8]) -> Option<(&[u8], &str)> {
     let text = stored.strip_suffix(MARK_END)?;
     let start = text.iter().rposition(|byte| *byte == b'"')? + 1;
@@ -128,12 +128,12 @@ fn split_mark(stored: &[u8]) -> Option<(&[u8], &str)> {
     Some((rest, std::str::from_utf8(&text[start..]).ok()?))
 }
 
-/// The form of a custom resource in the store, as its text names it.
+/// The form of a custom resource in the store, as named in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredForm<'s> {
-    /// apiVersion of the version that it is stored in.
+    /// apiVersion in which the object is stored.
     pub(crate) api_version: &'s str,
-    /// Fingerprint of the schema by which it was pruned and got its defaults before it was stored.
+    /// Fingerprint of the schema by which the object was pruned and defaulted before it was stored.
     schema: Option<&'s str>,
 }
 
@@ -148,15 +148,14 @@ impl<'s> StoredForm<'s> {
         }
     }
 
-    /// Reports whether the object has the form of today's schema. It says nothing about the time of the write: a
-    /// restore writes everything at once, and a write may have been judged by a schema that was replaced before it
-    /// was done.
+    /// Reports whether the object conforms to the current schema. This says nothing about the time of the write: a restore writes
+    /// everything at once, and a write may have been judged by a schema that was replaced before the write finished.
     fn is_of_today(&self, custom: &CustomVersion) -> bool {
         self.schema.is_some() && self.schema == custom.fingerprint_of(self.api_version)
     }
 }
 
-/// The text of a stored object without its mark.
+/// Returns the text of a stored object without its mark.
 fn without_mark(stored: Bytes) -> Bytes {
     match split_mark(&stored) {
         None => stored,
@@ -164,11 +163,11 @@ fn without_mark(stored: Bytes) -> Bytes {
     }
 }
 
-/// Maximum nesting of a stored object: a deeper one could be written, and never be read again.
+/// Maximum nesting of a stored object: a deeper one could be written, but never be read again.
 const DEEPEST: usize = 127;
 
-/// The stored form of a document: metadata first, without apiVersion, kind and resourceVersion. 400 for a document that
-/// is nested too deeply, which its managed fields may be where it is not.
+/// Returns the stored form of a document: metadata first, without apiVersion, kind and resourceVersion. Fails with a 400 for a
+/// document that is nested too deeply, which may be the case only for its managed fields.
 pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<Bytes, ApiError> {
     if schema::depth(object).is_none_or(|depth| depth > DEEPEST) {
         let why =
@@ -183,14 +182,14 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
             let shape = Shape::of_kind(&resource.group, &resource.version, &resource.kind);
             encode_value(InOrder::shaped(object, shape), mark).map(Bytes::from)
         }
-        // It is converted again before it is written to anybody.
+        // It is converted again before it is returned to anybody.
         Some(converted) => encode_value(InOrder::shaped(&converted, Shape::BY_NAME), mark).map(Bytes::from),
     }
 }
 
-/// `mark` is the version and the fingerprint of the schema.
+/// Encodes an object. `mark` contains the version and the fingerprint of the schema.
 fn encode_value(object: InOrder<'_>, mark: Option<(&str, &str)>) -> Result<Vec<u8>, ApiError> {
-    /// Room for an object of ordinary size.
+    /// Capacity for an object of ordinary size.
     const CAPACITY: usize = 1024;
     let mut out = Vec::with_capacity(CAPACITY);
     let fail = |why: serde_json::Error| ApiError::internal(format!("cannot encode object: {why}"));
@@ -238,15 +237,15 @@ fn write_member(
     write_json(out, &value)
 }
 
-/// An object on its way out.
+/// An object about to be returned.
 pub(crate) enum PresentedObject {
-    /// In the version of the resource; still in its stored form if that allows it.
+    /// In the version of the resource, and in its stored form if possible.
     Wanted(Object),
-    /// In another one, which a webhook is to convert.
+    /// In another version, which a webhook must convert.
     Foreign(Value),
 }
 
-/// An object on its way out.
+/// Prepares an object that is about to be returned.
 pub(crate) fn present(
     resource: &ResourceDefinition,
     type_meta: &Arc<TypeMeta>,
@@ -277,7 +276,7 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
             ApiError::new(410, "Expired", "The resourceVersion for the provided list is too old.")
         }
         StorageError::Future { requested, newest } => {
-            // No client has to wait for a version that it asked for exactly.
+            // The client asked for an exact version, so it does not have to wait for one.
             let mut error = too_large_version(requested, newest);
             if let Some(details) = &mut error.details {
                 details.retry_after_seconds = None;
@@ -294,7 +293,7 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
     }
 }
 
-/// 504: the version asked for has not happened.
+/// Returns the 504 for a requested version in the future.
 pub(crate) fn too_large_version(requested: Revision, newest: Revision) -> ApiError {
     let mut error = ApiError::new(
         504,

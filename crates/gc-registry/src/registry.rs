@@ -1,4 +1,4 @@
-//! The registry: what requests are answered from, and what a write brings about.
+//! The registry: answers requests, and performs the effects of writes.
 
 pub mod advisor;
 pub(crate) mod call;
@@ -28,18 +28,18 @@ use advisor::Advisor;
 use deletion_observer::DeletionObserver;
 use services::ServiceRanges;
 
-/// Settings of an operator.
+/// Settings by an operator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `--enable-garbage-collector`: whether GC finalizers are set (spec `api-deletion.md`, 3.3).
+    /// `--enable-garbage-collector`: true if GC finalizers are set (spec `api-deletion.md`, 3.3).
     pub garbage_collector: bool,
-    /// The admission plugins that are on.
+    /// Enabled admission plugins.
     pub plugins: Plugins,
     /// True if containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
-    /// True if the server counts what quotas bound, where no kube-controller-manager does.
+    /// True if the server counts the usage of quotas because no kube-controller-manager does.
     pub counts_quotas: bool,
-    /// True if the server gathers the rules of aggregated ClusterRoles, which upstream's controller manager does.
+    /// True if the server aggregates the rules of ClusterRoles, which upstream's controller manager does.
     pub aggregates_roles: bool,
     /// True if the server checks the types of ValidatingAdmissionPolicies, which upstream's controller manager does.
     pub checks_policy_types: bool,
@@ -47,15 +47,15 @@ pub struct Config {
     pub event_ttl_seconds: u32,
     /// Parts of the control plane that run in this process, as ComponentStatuses show them.
     pub components: &'static [&'static str],
-    /// Where services get addresses and node ports from.
+    /// Ranges for addresses and node ports of services.
     pub service_ranges: ServiceRanges,
-    /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
+    /// Group and kind of objects that no controller of this server acts on; creating one causes a warning.
     pub unattended: &'static [(&'static str, &'static str)],
     /// Advisor that refuses and warns beyond the rules of the API.
     pub advisor: Option<Arc<dyn Advisor>>,
     /// Observer of the users who request deletions.
     pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
-    /// Where the servers of this process share what definitions of custom resources compile to.
+    /// Cache of compiled custom resource definitions, shared by the servers of this process.
     pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
 }
 
@@ -79,7 +79,7 @@ impl Default for Config {
     }
 }
 
-/// Object semantics of an API server over a store. Shared by all threads of the server.
+/// Object semantics of an API server on a store. Shared by all threads of the server.
 pub struct Registry {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) config: Config,
@@ -94,15 +94,15 @@ pub struct Registry {
     pub(crate) freshness: Arc<Freshness>,
     /// Held while the definitions are read, so that an older state never replaces a newer one.
     reading_definitions: Mutex<()>,
-    /// The same for webhooks and policies.
+    /// Held while webhooks and policies are read, for the same reason.
     reading_configured: Mutex<()>,
     pub(crate) converter: Arc<Converter>,
     signatures: OnceLock<SignatureVerifier>,
 }
 
 impl Registry {
-    /// Reads the definitions of custom resources and starts the one watch on the store that feeds all API
-    /// watches (see [`Registry::poll_pump`]).
+    /// Reads the definitions of custom resources and starts the single watch on the store that feeds all API watches (see
+    /// [`Registry::poll_pump`]).
     pub fn open(storage: Arc<dyn Storage>, config: Config) -> Result<Self, ApiError> {
         let freshness = Arc::new(Freshness::default());
         let hub = Hub::new(Arc::clone(&storage), Arc::clone(&freshness)).map_err(persist::storage_error)?;
@@ -130,13 +130,13 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Where calls belong: see [`Storage::blocks`].
+    /// Returns how long calls may block: see [`Storage::blocks`].
     #[must_use]
     pub fn blocks(&self) -> Blocking {
         self.storage.blocks()
     }
 
-    /// Reports whether the store answers and takes writes, for health checks. See [`Storage::health`].
+    /// Reports whether the store answers and accepts writes, for health checks. See [`Storage::health`].
     pub fn storage_health(&self) -> Result<(), StorageError> {
         self.storage.health()
     }
@@ -144,17 +144,17 @@ impl Registry {
     /// Returns sizes and revisions of the store. See [`Storage::status`].
     ///
     /// # Errors
-    /// Those of [`Storage::status`].
+    /// Fails like [`Storage::status`].
     pub fn store_status(&self) -> Result<StoreStatus, StorageError> {
         self.storage.status()
     }
 
-    /// Forgets what was superseded before a version, and returns the newest one. Pages and watches that go on from an
-    /// earlier version get 410; watches that run are not disturbed. Called once in a period with what the previous call
-    /// returned, it keeps the history of one to two periods.
+    /// Forgets everything that was superseded before a version, and returns the newest version. Pages and watches that continue
+    /// from an earlier version get a 410; running watches are not disturbed. If called once per period with the result of the
+    /// previous call, keeps the history of one to two periods.
     ///
     /// # Errors
-    /// Those of [`Storage::compact`] and [`Storage::revision`].
+    /// Fails like [`Storage::compact`] and [`Storage::revision`].
     pub fn forget_history(&self, before: Option<Revision>) -> Result<Revision, StorageError> {
         if let Some(before) = before {
             self.storage.compact(before)?;
@@ -162,17 +162,17 @@ impl Registry {
         self.storage.revision()
     }
 
-    /// Returns stored documents as they are, in the order of their keys: for backups. Records of servers are left out.
+    /// Returns stored documents unchanged, in the order of their keys, for backups. Records of servers are omitted.
     ///
     /// # Errors
-    /// Those of [`Storage::range`].
+    /// Fails like [`Storage::range`].
     pub fn stored(&self, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let mut options = options.clone();
         loop {
             let mut answer = self.storage.range("", &options)?;
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
             answer.items.retain(|item| !records::is_record(&item.key));
-            // A page without items would be the last one.
+            // A page without items would be taken for the last one.
             if !answer.items.is_empty() || !answer.more {
                 return Ok(answer);
             }
@@ -180,28 +180,28 @@ impl Registry {
         }
     }
 
-    /// Everything that is served at this moment.
+    /// Returns everything that is currently served.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Host and port of what a Service leads to: its external name, or an endpoint that is ready.
+    /// Returns host and port of a Service's backend: its external name, or a ready endpoint.
     ///
     /// # Errors
-    /// What there is not, or could not be read.
+    /// Fails if something is missing, or could not be read.
     pub fn endpoint(&self, namespace: &str, name: &str, port: u64) -> Result<(String, u16), EndpointError> {
         crate::webhooks::service::endpoint(&*self.storage, name, namespace, port)
     }
 
-    /// Says who calls webhooks. Without it they count as unreachable.
+    /// Sets the caller of webhooks. Without one, webhooks count as unreachable.
     pub fn call_outside_by(&self, outside: Arc<dyn Outside>) {
         self.converter.call_outside_by(outside);
     }
 
-    /// Says who verifies the signatures of certificate requests. Without it only their form is checked.
+    /// Sets the verifier of certificate requests' signatures. Without one, only the form of requests is checked.
     pub fn verify_requests_by(&self, verifier: SignatureVerifier) {
-        // The first one stays.
+        // The first verifier stays.
         let _ = self.signatures.set(verifier);
     }
 
@@ -209,7 +209,7 @@ impl Registry {
         self.signatures.get().copied()
     }
 
-    /// Reports whether writes may wait for webhooks now.
+    /// Reports whether writes may currently wait for webhooks.
     #[must_use]
     pub fn calls_outside(&self) -> bool {
         self.configured().calls_outside()
@@ -219,20 +219,20 @@ impl Registry {
         self.converter.outside()
     }
 
-    /// The settings of the server.
+    /// Returns the settings of the server.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The policies and webhooks that are in force.
+    /// Returns the policies and webhooks in force.
     pub(crate) fn configured(&self) -> Arc<Configured> {
         Arc::clone(&self.configured.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the policies and webhooks. If that fails, what they judge is refused until they could be read.
+    /// Reads the policies and webhooks. If that fails, requests that they judge are refused until they can be read.
     fn refresh_configured(&self) -> Result<(), ApiError> {
-        // Readers of these do not wait for the store.
+        // Readers of the configuration do not wait for the store.
         let _order = self.reading_configured.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Configured::read(&*self.storage);
         let in_force = match &read {
@@ -256,24 +256,24 @@ impl Registry {
         }
     }
 
-    /// Why the server may judge requests by definitions, webhooks or policies that are older than those in the store, and
-    /// cannot read the present ones. It refuses what they decide until it can.
+    /// Explains why the server may judge requests by outdated definitions, webhooks or policies and cannot read the current ones,
+    /// if so. Until it can, it refuses requests that depend on them.
     #[must_use]
     pub fn configuration_problem(&self) -> Option<String> {
         self.freshness.problem()
     }
 
-    /// Moves changes from the store's watch to the API watches, and reads the configuration that they change. Whoever runs the
-    /// registry polls this from one task for as long as it lives; `Ready` reports a broken stream, which the next call
-    /// replaces (API watches that missed something are closed), or that a changed configuration cannot be read: call again
-    /// after a pause. It reads from the store: where that may take its time, poll [`Registry::poll_changes`] and
-    /// [`Registry::poll_stale`] in its place, so that watches do not wait for what is read.
+    /// Moves changes from the store's watch to the API watches, and reads configuration that they affect. A single task must poll
+    /// this for as long as the registry lives. `Ready` reports a broken stream, which the next call replaces (API watches that
+    /// missed something are closed), or that changed configuration cannot be read: call again after a pause. This reads from the
+    /// store; if that may block, poll [`Registry::poll_changes`] and [`Registry::poll_stale`] instead, so that watches do not wait
+    /// for reads.
     pub fn poll_pump(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         loop {
             if let Poll::Ready(broken) = self.poll_changes(context) {
                 return Poll::Ready(broken);
             }
-            // Definitions or what admission is configured by were changed, perhaps by another server on the same store.
+            // Definitions or admission configuration changed, possibly by another server on the same store.
             std::task::ready!(self.poll_stale(context));
             if let Err(error) = self.refresh_stale() {
                 return Poll::Ready(StorageError::Unavailable(error.message));
@@ -281,46 +281,45 @@ impl Registry {
         }
     }
 
-    /// Moves changes from the store's watch to the API watches, and reads nothing. `Ready` is that of [`Registry::poll_pump`].
-    /// It opens the watch again where it broke, so that it belongs where [`Storage::blocks`] says.
+    /// Moves changes from the store's watch to the API watches, without reading anything. `Ready` has the meaning of
+    /// [`Registry::poll_pump`]. Reopens a broken watch, so it may block as described by [`Storage::blocks`].
     pub fn poll_changes(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         self.hub.poll_changes(context)
     }
 
-    /// `Ready` while something of the configuration has changed and was not read: call [`Registry::refresh_stale`] then. For one
-    /// task.
+    /// `Ready` while changed configuration has not been read: call [`Registry::refresh_stale`] then. For a single task.
     pub fn poll_stale(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.freshness.park(context.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Reads again what has changed since it was read. What cannot be read stays stale.
+    /// Reads the configuration that has changed since it was last read. Parts that cannot be read stay stale.
     ///
     /// # Errors
-    /// Those of [`Storage::range`].
+    /// Fails like [`Storage::range`].
     pub fn refresh_stale(&self) -> Result<(), ApiError> {
         let refresh = |subject, read: &dyn Fn() -> Result<(), ApiError>| {
             if self.freshness.is_stale(subject) { read() } else { Ok(()) }
         };
         let definitions = refresh(Subject::Definitions, &|| self.refresh_catalog());
-        // One that fails holds up nothing else.
+        // A failure of one does not block the other.
         refresh(Subject::Admission, &|| self.refresh_configured()).and(definitions)
     }
 
-    /// The newest version of the store.
+    /// Returns the newest version of the store.
     ///
     /// # Errors
-    /// Those of [`Storage::revision`].
+    /// Fails like [`Storage::revision`].
     pub fn newest(&self) -> Result<Revision, StorageError> {
         self.storage.revision()
     }
 
-    /// The version up to which API watches have been fed.
+    /// Returns the version up to which API watches have been fed.
     #[must_use]
     pub fn watch_progress(&self) -> Revision {
         self.hub.progress()
     }
 
-    /// Reports whether [`Registry::maintain`] has something to do now; else wakes the task when it has.
+    /// Reports whether [`Registry::maintain`] has work now; otherwise wakes the task once it has.
     pub fn poll_maintenance(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut waker = self.maintenance_waker.lock().unwrap_or_else(PoisonError::into_inner);
         if self.maintenance.load(Ordering::Acquire) {
@@ -342,7 +341,7 @@ impl Registry {
         self.maintenance.store(false, Ordering::Release);
     }
 
-    /// After every write: definitions are served at once, and the cleanup of deleted ones continues.
+    /// Follows up a write: serves new definitions immediately, and continues the cleanup of deleted ones.
     pub(crate) fn after_write(&self, resource: &ResourceDefinition) -> Result<(), ApiError> {
         if *resource.group == *"admissionregistration.k8s.io" {
             self.refresh_configured()?;
@@ -367,8 +366,8 @@ impl Registry {
         definitions.is_terminating(&resource.group, &resource.resource)
     }
 
-    /// Reads the definitions and publishes what they serve. If that fails, writes of custom resources are refused until they
-    /// could be read.
+    /// Reads the definitions and publishes the resources that they serve. If that fails, writes of custom resources are refused
+    /// until the definitions can be read.
     pub(crate) fn refresh_catalog(&self) -> Result<(), ApiError> {
         let _order = self.reading_definitions.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Definitions::read(&*self.storage).map(|answer| {

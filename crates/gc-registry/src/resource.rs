@@ -17,18 +17,18 @@ pub enum DefaultGarbageCollection {
     Unsupported,
 }
 
-/// A subresource and the verbs that it takes, as discovery shows it.
+/// A subresource and its verbs, as shown in discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subresource {
     /// Name, such as `status`.
     pub name: Arc<str>,
-    /// Group, version and kind of its body, where it differs from the resource's own.
+    /// Group, version and kind of its body, which may differ from the resource's own.
     pub response_kind: (Arc<str>, Arc<str>, Arc<str>),
     /// Verbs.
     pub verbs: Vec<Arc<str>>,
 }
 
-/// One resource in one version.
+/// A resource in one version.
 #[derive(Clone, Debug)]
 pub struct ResourceDefinition {
     /// API group; empty for core.
@@ -49,7 +49,7 @@ pub struct ResourceDefinition {
     pub categories: Vec<Arc<str>>,
     /// Scope.
     pub scope: Scope,
-    /// Verbs, as discovery shows them.
+    /// Verbs, as shown in discovery.
     pub verbs: Vec<Arc<str>>,
     /// Subresources.
     pub subresources: Vec<Subresource>,
@@ -57,41 +57,41 @@ pub struct ResourceDefinition {
     pub default_garbage_collection: DefaultGarbageCollection,
     /// True if deletion takes a grace period (pods).
     pub graceful_deletion: bool,
-    /// True if an immediate deletion answers the object rather than a Status.
+    /// True if an immediate deletion returns the object rather than a Status.
     pub returns_deleted_object: bool,
     /// True if a PUT of an absent object creates it.
     pub update_creates: bool,
-    /// True if a PUT must name the resourceVersion that it replaces.
+    /// True if a PUT must state the resourceVersion that it replaces.
     pub update_needs_version: bool,
-    /// For custom resources: the served version of the definition.
+    /// Served version of the definition, for custom resources.
     pub custom: Option<Arc<crate::crd::CustomVersion>>,
 }
 
 impl ResourceDefinition {
-    /// `group/version`, or `version` for core.
+    /// Returns `group/version`, or `version` for core.
     #[must_use]
     pub fn api_version(&self) -> String {
         gc_types::api_version(&self.group, &self.version)
     }
 
-    /// Reports whether objects live in namespaces.
+    /// Reports whether objects are in namespaces.
     #[must_use]
     pub fn namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
 
-    /// Reports whether this is the built-in resource of that group and name, in whatever version.
+    /// Reports whether this is the built-in resource of that group and name, in any version.
     #[must_use]
     pub fn is(&self, group: &str, resource: &str) -> bool {
         *self.group == *group && *self.resource == *resource
     }
 
-    /// Reports whether its objects are definitions of custom resources.
+    /// Reports whether the objects of the resource are definitions of custom resources.
     pub(crate) fn is_of_definitions(&self) -> bool {
         self.is("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
-    /// Returns the key of its kind's rules.
+    /// Returns the key of the rules for the resource's kind.
     pub(crate) fn target(&self) -> Target<'_> {
         Target { group: &self.group, version: &self.version, resource: &self.resource, subresource: None }
     }
@@ -102,14 +102,14 @@ impl ResourceDefinition {
         self.custom.as_ref().is_some_and(|custom| custom.webhook().is_some())
     }
 
-    /// The verb list has it.
+    /// Reports whether the resource has a verb.
     #[must_use]
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| **known == *verb)
     }
 }
 
-/// The kind of a subresource's body.
+/// Kind of a subresource's body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKind {
     /// API group; empty for the core.
@@ -121,6 +121,6 @@ pub struct BodyKind {
 }
 
 impl BodyKind {
-    /// The body of `…/scale`.
+    /// Body of `…/scale`.
     pub(crate) const SCALE: Self = Self { group: "autoscaling", version: "v1", kind: "Scale" };
 }

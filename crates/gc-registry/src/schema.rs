@@ -1,5 +1,5 @@
-//! Schemas of built-in and custom resources, and what can be done to a document with one: finding and
-//! dropping unknown fields, checking types, pruning, defaulting.
+//! Schemas of built-in and custom resources, and operations on documents that use them: finding and dropping unknown fields,
+//! checking types, pruning, defaulting.
 
 mod builtin;
 mod check;

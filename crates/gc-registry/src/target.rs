@@ -1,6 +1,6 @@
-//! Target that the rules of kinds depend on.
+//! The target of a write, which determines the rules of its kind.
 
-/// The target of a write: what the rules of kinds depend on.
+/// The target of a write, which determines the rules of its kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// API group; empty for core.

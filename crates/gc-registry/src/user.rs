@@ -1,4 +1,4 @@
-//! Users, as authentication found them.
+//! Users, as identified by authentication.
 
 /// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

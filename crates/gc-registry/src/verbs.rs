@@ -1,4 +1,4 @@
-//! The operations of the API, a file each.
+//! The operations of the API, one per file.
 
 pub(crate) mod components;
 pub(crate) mod create;

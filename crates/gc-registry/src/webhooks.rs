@@ -1,4 +1,4 @@
-//! Calls to webhooks, as admission and conversion make them: what is sent, what comes back, and where a webhook is.
+//! Calls to admission and conversion webhooks: their requests, their answers, and the addresses of webhooks.
 
 pub(crate) mod answer;
 mod call;

@@ -1,4 +1,4 @@
-//! The built-in admission plugins.
+//! Tests the built-in admission plugins.
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 #![allow(clippy::needless_pass_by_value)] // documents are written where they are passed
 
@@ -13,7 +13,7 @@ use world::{World, body, pod, request};
 const DRY: WriteOptions =
     WriteOptions { dry_run: true, field_manager: String::new(), field_validation: None, force: None };
 
-/// A dry run of a create: the object, or the code and the message.
+/// Creates an object in a dry run; returns the object, or the code and the message.
 fn tried(world: &World, resource: &str, object: Value) -> Result<Value, String> {
     world
         .create_with(resource, "default", object, DRY)
@@ -70,7 +70,7 @@ fn plugins_are_known_by_their_names() {
     );
 }
 
-/// A request of openssl for a user of these groups: `dev`; `dev` and `system:masters`.
+/// Requests created by openssl for a user of these groups: `dev`; `dev` and `system:masters`.
 const REQUESTS: [&str; 2] = [include_str!("requests/dev.csr"), include_str!("requests/masters.csr")];
 
 #[test]
@@ -90,7 +90,7 @@ fn nobody_asks_to_become_an_administrator() {
     for (pem, outcome) in [
         (dev.to_owned(), "ok"),
         (masters.to_owned(), refused),
-        // Text before the block was once decoded with it, so that no name was found.
+        // Regression test: text before the block was decoded with it, so no name was found.
         (format!("some text\n{masters}"), refused),
         (masters.replace('\n', "\r\n"), refused),
         (format!("{masters}\nmore text\n"), refused),
@@ -220,7 +220,7 @@ fn limit_ranges_default_and_bound_containers() {
             "cpu max limit to request ratio per Pod is 10, but provided ratio is 15.000000",
         ),
     ] {
-        // The default of the request is filled in; where the limit is given, decoding has set it already.
+        // The default of the request is filled in; if the limit is given, decoding has already set the request.
         let mut resources = resources;
         if resources["limits"]["cpu"] == "1500m" {
             resources["requests"] = json!({"cpu": "100m"});
@@ -292,7 +292,7 @@ fn a_quota_is_charged_with_the_write_and_only_with_it() {
         Value::Null,
     );
     let map = |name: &str| json!({"metadata": {"name": name}});
-    // Neither a dry run nor a create that fails is charged.
+    // Neither a dry run nor a failed create is charged.
     tried(&world, "v1/configmaps", map("a")).unwrap();
     world.create("v1/configmaps", json!({"metadata": {"name": "Bad!"}})).unwrap_err();
     assert_eq!(used(&world)["configmaps"], "0");
@@ -322,7 +322,7 @@ fn a_quota_is_charged_with_the_write_and_only_with_it() {
         .create("v1/pods", pod("p", "", container(json!({"requests": {"cpu": "600m"}})), json!({})))
         .unwrap();
     assert_eq!((&used(&world)["pods"], &used(&world)["requests.cpu"]), (&"1".into(), &"600m".into()));
-    // An update that uses nothing more is not charged.
+    // An update that does not increase the usage is not charged.
     world.merge("v1/configmaps", "default/a", json!({"data": {"k": "v"}})).unwrap();
     assert_eq!(used(&world)["configmaps"], "1");
 }
@@ -452,7 +452,7 @@ fn administrative_access_to_devices_needs_a_label_on_the_namespace() {
         );
         assert_eq!(tried(&world, resource, object.clone()).unwrap_err(), why);
     }
-    // It is refused before anything else is.
+    // It is refused before all other checks.
     let mut worse = objects[0].2.clone();
     worse["spec"]["devices"]["requests"][0]["name"] = "Bad Name!".into();
     let error = tried(&world, objects[0].1, worse).unwrap_err();
@@ -661,7 +661,7 @@ fn service_accounts_are_mounted_where_the_plugin_is_on() {
     assert_eq!(volume["projected"]["sources"].as_array().map(Vec::len), Some(3));
 }
 
-/// Each answer is one of kube-apiserver 1.36.
+/// Every answer is that of kube-apiserver 1.36.
 #[test]
 fn accounts_bound_what_pods_refer_to() {
     let plugins = Plugins::default().with(Plugin::ServiceAccount, true);
@@ -742,7 +742,7 @@ fn accounts_bound_what_pods_refer_to() {
     assert_eq!((error.code, &*error.reason, error.message), (500, "", text));
 }
 
-/// A volume whose name is that of a token's is taken for it, as upstream does.
+/// A volume with the name of a token's volume is used as such, as upstream.
 #[test]
 fn given_volumes_of_tokens_are_used() {
     let plugins = Plugins::default().with(Plugin::ServiceAccount, true);

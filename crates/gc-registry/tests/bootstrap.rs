@@ -1,4 +1,4 @@
-//! Initial objects of every cluster.
+//! Tests the initial objects of every cluster.
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 
 mod world;
@@ -72,7 +72,7 @@ fn the_service_leads_to_where_the_server_listens_now() {
     let world = World::default();
     let find = |resource: &str| world.get(resource, "default/kubernetes");
     assert_eq!(find("v1/services").unwrap()["spec"]["clusterIP"], "10.96.0.1");
-    // Without an address that others can use it leads nowhere.
+    // Without an address that others can use, it has no endpoints.
     assert_eq!(find("v1/endpoints").unwrap_err().code, 404);
     start(&world, &facts());
     start(&world, &ServerFacts { port: 7443, ..facts() });

@@ -1,4 +1,4 @@
-//! Certificate requests whose signature is not that of their key.
+//! Tests certificate requests whose signature does not match their key.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;
@@ -7,7 +7,7 @@ use gc_registry::x509::RequestSignature;
 use serde_json::json;
 use world::World;
 
-/// A regression: the signature of a request was verified by its signer alone.
+/// Regression test: the signature of a request was only verified by its signer.
 #[test]
 fn a_request_without_its_own_signature_is_neither_stored_nor_approved() {
     const KIND: &str = "certificates.k8s.io/v1/certificatesigningrequests";
@@ -29,7 +29,7 @@ fn a_request_without_its_own_signature_is_neither_stored_nor_approved() {
     approve(&unverifiable).unwrap();
 
     let world = World::default();
-    // As stored by a server that did not verify.
+    // As stored by a server without verification.
     world.create(KIND, asked("c")).unwrap();
     world.registry.verify_requests_by(|_| RequestSignature::Refused("x509: not theirs".to_owned()));
     let shown = format!("spec.request: Invalid value: \"{encoded}\": x509: not theirs");

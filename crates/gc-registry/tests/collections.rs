@@ -1,4 +1,4 @@
-//! Scenarios of spec `api-deletion.md`, section 16.6, and of lists.
+//! Scenarios of spec `api-deletion.md`, section 16.6, and tests of lists.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;
@@ -51,7 +51,7 @@ fn component_statuses_are_those_of_the_store_and_of_what_runs_beside_it() {
     );
 }
 
-/// As kube-apiserver 1.36.2 answers.
+/// The same answers as kube-apiserver 1.36.2 gives.
 #[test]
 fn pods_are_selected_by_their_first_address_in_one_field_only() {
     let world = World::default();
@@ -69,10 +69,10 @@ fn pods_are_selected_by_their_first_address_in_one_field_only() {
     }
 }
 
-/// A regression: the pages were read between the deletions, which pushed the state of the first page out of the history.
+/// Regression test: the pages were read between the deletions, which pushed the state of the first page out of the history.
 #[test]
 fn a_collection_larger_than_the_history_is_deleted_whole() {
-    /// More than a page.
+    /// More than one page.
     const OBJECTS: usize = 12_000;
     let history = HistoryOptions { changes: 4000, bytes: 1 << 20 };
     let storage = Arc::new(MemoryStorage::new(MemoryOptions { history, ..MemoryOptions::default() }));
@@ -86,7 +86,7 @@ fn a_collection_larger_than_the_history_is_deleted_whole() {
     assert_eq!(left, json!([]));
 }
 
-/// Writes this number of further ConfigMaps, of which `first` is one, into a store.
+/// Writes this number of further ConfigMaps, including `first`, into a store.
 fn fill(storage: &MemoryStorage, objects: usize) {
     let one = storage.get("/core/configmaps/default/first", None).unwrap().item.unwrap();
     let text = std::str::from_utf8(&one.value).unwrap();
@@ -99,7 +99,7 @@ fn fill(storage: &MemoryStorage, objects: usize) {
     storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
 }
 
-/// Both are read in pages, between which others write and delete.
+/// Long lists and initial states are both read in pages, between which other requests write and delete.
 #[test]
 fn long_lists_and_initial_states_of_watches_are_of_one_version() {
     const OBJECTS: usize = 9000;
@@ -120,7 +120,7 @@ fn long_lists_and_initial_states_of_watches_are_of_one_version() {
     let listed = list(&world, CM, ListOptions { in_pages: true, ..ListOptions::default() }).unwrap();
     let mut rest = listed.rest.unwrap();
     let again = rest.clone();
-    // More than the history holds, and less than twice as much.
+    // More changes than the history holds, but less than twice as many.
     for n in 0..15 {
         let key = format!("/core/configmaps/default/m{:05}", OBJECTS - 1 - n);
         storage
@@ -148,7 +148,7 @@ fn long_lists_and_initial_states_of_watches_are_of_one_version() {
         panic!("the initial state has no end");
     };
     assert_eq!(resource_version, version);
-    // A reader that is too slow costs the store no more than twice its history.
+    // A reader that is too slow must cost the store no more than twice its history.
     for n in 0..15 {
         let key = format!("/core/configmaps/default/x{n}");
         let writes = vec![Write::Put(key.into(), "{}".into())];
@@ -201,7 +201,7 @@ fn d60_to_d65_collections() {
     assert_eq!(names(&delete_collection(&world, CM, selected, DeleteOptions::default()).unwrap()), [""; 0]);
 }
 
-/// The selection is that of an earlier version; what has the name by now is another object, and was never selected.
+/// The selection applies to an earlier version; the current object with the same name is a different one, and was never selected.
 #[test]
 fn s03_what_was_made_anew_meanwhile_survives_the_deletion_of_its_collection() {
     let world = World::default();
@@ -294,7 +294,8 @@ fn pages_of_a_list_are_one_snapshot() {
     assert_eq!(names(&list(&world, CM, old).unwrap()), ["a", "b-2", "b.1", "c", "e"]);
 }
 
-/// The first page counts what follows; to count it for every page takes a time that grows with the square of the collection.
+/// The first page counts the objects that follow: counting them for every page would take time quadratic in the size of the
+/// collection.
 #[test]
 fn what_follows_a_page_is_counted_once() {
     let world = World::default();
@@ -308,7 +309,7 @@ fn what_follows_a_page_is_counted_once() {
     };
     let (_, counted, token) = list_page("");
     assert_eq!(counted, Some(3));
-    // (what the token says follows, what the next page says then)
+    // (number that the token states, number that the next page states)
     for (said, expected) in [(Some(3), 1), (Some(700), 698), (Some(0), 1), (None, 1)] {
         let mut content: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(&token).unwrap()).unwrap();
         assert_eq!(content["remaining"], 3);
@@ -411,7 +412,7 @@ fn options_of_lists_that_are_refused() {
         let error = list(&world, CM, options.clone()).unwrap_err();
         assert_eq!(error.code, code, "{options:?}");
         assert!(error.message.starts_with(message), "{options:?}: {}", error.message);
-        // No client has to come back for what it asked for exactly.
+        // A client that asks for an exact version does not have to retry.
         let waits = code == 504 && options.resource_version_match.is_none();
         let told = error.details.is_some_and(|details| details.retry_after_seconds.is_some());
         assert_eq!(told, waits, "{options:?}");
@@ -482,7 +483,7 @@ fn a_list_whose_first_state_is_gone_may_go_on_in_the_newest_one() {
     assert_eq!(names(&first), ["a"]);
     labelled(&world, "bb", "1");
     let newest = world.registry.forget_history(None).unwrap();
-    // The first call only remembers how far the history has come.
+    // The first call only records the current end of the history.
     let second = list(&world, CM, limited(first.continue_token.clone())).unwrap();
     assert_eq!(names(&second), ["b"]);
     assert_eq!(world.registry.forget_history(Some(newest)).unwrap(), newest);
@@ -499,7 +500,7 @@ fn a_list_whose_first_state_is_gone_may_go_on_in_the_newest_one() {
     assert_eq!(second.resource_version, newest.to_string());
 }
 
-/// A list of any version has no pages, but for Events.
+/// A list of any version has no pages, except for Events.
 #[test]
 fn lists_of_any_version_have_no_pages() {
     let world = World::default();

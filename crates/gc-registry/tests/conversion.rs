@@ -1,4 +1,4 @@
-//! Custom resources in versions that a webhook converts; a fake answers it.
+//! Tests custom resources in versions that a webhook converts; a fake answers for the webhook.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -18,18 +18,18 @@ const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 const V1: &str = "example.com/v1/things";
 const V2: &str = "example.com/v2/things";
 
-/// Converts `v1`, where `spec.address` is `host:port`, from and to `v2`, which has both apart.
+/// Converts `v1`, in which `spec.address` is `host:port`, from and to `v2`, which has separate fields.
 #[derive(Default)]
 struct Fake {
-    /// For each review, the version that was wanted and the names.
+    /// Wanted version and names of each review.
     asked: Mutex<Vec<String>>,
     /// URL and address of the last call.
     place: Mutex<(String, Option<(String, u16)>)>,
-    /// Answer to give instead.
+    /// Answer to give instead of a conversion.
     broken: Mutex<Option<Result<Value, String>>>,
-    /// The requests of the reviews of admission.
+    /// Requests of the admission reviews.
     reviewed: Mutex<Vec<Value>>,
-    /// Work that was handed over, where it is not to be done at once.
+    /// Work that was handed over, unless it runs immediately.
     deferred: Mutex<Option<Vec<Box<dyn FnOnce() + Send>>>>,
 }
 
@@ -47,7 +47,7 @@ impl Outside for Fake {
 }
 
 impl Fake {
-    /// Allows what admission asks about, and makes its host `patched`.
+    /// Permits every admission request, and changes its host to `patched`.
     fn review(&self, request: &Value) -> Value {
         self.reviewed.lock().unwrap().push(request.clone());
         let patch = json!([{"op": "replace", "path": "/spec/host", "value": "patched"}]).to_string();
@@ -119,7 +119,7 @@ fn conversion() -> Value {
     }})
 }
 
-/// A world with things, stored in v1.
+/// Returns a world with a custom resource stored in v1.
 fn world() -> (World, Arc<Fake>) {
     let world = World::default();
     let fake = Arc::new(Fake::default());
@@ -207,8 +207,8 @@ fn every_verb_works_in_either_version() {
     assert_eq!(world.get(V1, "default/b").unwrap_err().code, 404);
 }
 
-/// Webhooks and policies whose rules name another version see what the conversion webhook makes of an object, and not its fields
-/// under another name.
+/// Webhooks and policies whose rules name another version must see the result of the conversion webhook, not the same fields under
+/// another version.
 #[test]
 fn admission_sees_the_version_that_its_rules_name() {
     let (world, fake) = world();
@@ -261,7 +261,7 @@ fn admission_sees_the_version_that_its_rules_name() {
     let version = |request: &Value, key: &str| request[key]["version"].clone();
     assert_eq!((version(update, "kind"), version(update, "requestKind")), (json!("v2"), json!("v1")));
     drop(reviewed);
-    // An object that cannot be converted is not judged, whatever the failure policy says.
+    // An object that cannot be converted is not judged, regardless of the failure policy.
     *fake.broken.lock().unwrap() = Some(Err("no".to_owned()));
     let refused = world.create(V1, old("b", "h:1")).unwrap_err();
     assert!(refused.message.contains("failed to convert object version"), "{}", refused.message);
@@ -344,7 +344,7 @@ fn objects_stay_in_the_version_that_they_were_stored_in() {
         "only what is in the other one is sent"
     );
 
-    // Migration to a new storage version: each object is replaced by itself.
+    // Migrates to a new storage version by replacing each object with itself.
     let before = world.get(V2, "default/a").unwrap();
     let after = world.update(V2, "default/a", before.clone()).unwrap();
     assert_ne!(world::version(&before), world::version(&after));
@@ -409,7 +409,7 @@ fn watches_of_a_version_share_what_was_converted() {
     for work in work {
         work();
     }
-    // New and old states of three changes.
+    // Contains new and old states of three changes.
     assert_eq!(fake.asked(), ["example.com/v2 a,a,c,c"]);
     for watch in &mut watches {
         let wanted = [event("MODIFIED", "b"), event("ADDED", "c"), event("DELETED", "c")];
@@ -479,7 +479,7 @@ fn failures_name_the_version_that_was_to_be_converted() {
         "conversion webhook for example.com/v1, Kind=Thing failed: expected webhook response of \
          apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=ConversionReview"
     );
-    // In the stored version, everything works.
+    // In the storage version, everything works.
     world.merge(V1, "default/a", json!({"spec": {"address": "z:1"}})).unwrap();
     world.delete(DEFINITIONS, "/things.example.com", DeleteOptions::default()).unwrap();
     world.maintain();

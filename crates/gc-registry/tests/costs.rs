@@ -1,4 +1,4 @@
-//! Cost of large documents: time grows in proportion to their size.
+//! Tests the cost of large documents: time must be proportional to their size.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a broken assumption should stop the test; measuring needs a clock
 
 mod world;
@@ -9,15 +9,15 @@ use gc_registry::api::{Operation, PatchType, RequestBody, WriteOptions};
 use serde_json::{Value, json};
 use world::World;
 
-/// Twice the size may take this many times as long (in a quadratic algorithm 4 times).
+/// Maximum growth of the time for twice the size (a quadratic algorithm would have 4).
 const RATIO: f64 = 2.9;
 
-/// The shortest of some measurements, which is the one that nothing else disturbed.
+/// Returns the minimum of several measurements, which is the least disturbed one.
 fn shortest(mut measured: impl FnMut() -> Duration) -> Duration {
     (0..3).map(|_| measured()).min().unwrap()
 }
 
-/// Measures at two sizes, and again if the machine was busy with something else.
+/// Measures at two sizes, and repeats if the machine was busy with something else.
 fn assert_linear(what: &str, size: usize, cost: impl Fn(usize) -> Duration) {
     let mut last = 0.0;
     for _ in 0..5 {

@@ -139,7 +139,7 @@ fn d26_to_d34_which_gc_finalizers_are_set() {
     let rc = "v1/replicationcontrollers";
     let job = "batch/v1/jobs";
     let event = "v1/events";
-    // Columns: finalizers and options; remaining finalizers, `None` is removed.
+    // Columns: finalizers and options; remaining finalizers, `None` for a removed object.
     let cases: &[(&str, DeleteOptions, &[&str], Option<&[&str]>)] = &[
         (CM, orphan(true), &["x/x", "orphan", "y/y"], Some(&["x/x", "orphan", "y/y"])),
         (CM, orphan(true), &["x/x", "y/y"], Some(&["x/x", "y/y", "orphan"])),
@@ -251,7 +251,7 @@ fn d39_background_with_the_right_version_removes_a_waiting_object() {
 #[test]
 fn d41_to_d44_first_deletions_of_pods() {
     let unset: Option<i64> = None;
-    // spec period, node, phase, option -> period stored, or `None` for removed
+    // spec period, node, phase, option -> stored period, or `None` for a removed object
     let cases: &[(i64, &str, &str, Option<i64>, Option<i64>)] = &[
         (30, "n", "Pending", Some(30), Some(30)),
         (30, "n", "Running", unset, Some(30)),
@@ -293,7 +293,7 @@ fn d41_to_d44_first_deletions_of_pods() {
 
 #[test]
 fn d45_a_grace_period_is_only_shortened() {
-    // stored period, option -> period afterwards; `None` is removed
+    // stored period, option -> period afterwards; `None` for a removed object
     let cases: &[(i64, i64, Option<i64>)] = &[
         (1, -1, Some(1)),
         (1, 1, Some(1)),

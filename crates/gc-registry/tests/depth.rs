@@ -1,4 +1,4 @@
-//! A document that is nested too deeply to be read again is not stored.
+//! A document that is nested too deeply to be read again must not be stored.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod world;
@@ -19,7 +19,7 @@ fn created(world: &World, levels: usize) -> Result<Value, (u16, String)> {
     world.create(REVISIONS, revision).map_err(|error| (error.code, error.message))
 }
 
-/// JSON is stopped at 128 levels where it is parsed; protobuf and patches may nest more.
+/// The parser limits JSON to 128 levels; protobuf and patches may be nested more deeply.
 #[test]
 fn what_could_not_be_read_again_is_refused() {
     for levels in [127, 200, 1000] {
@@ -30,7 +30,7 @@ fn what_could_not_be_read_again_is_refused() {
     }
 }
 
-/// Every accepted document can be read, changed and deleted; its managed fields are part of it.
+/// Every accepted document can be read, changed and deleted, including its managed fields.
 #[test]
 fn what_is_taken_in_can_be_read_again() {
     let mut refused = 0;

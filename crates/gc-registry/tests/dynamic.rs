@@ -1,4 +1,4 @@
-//! Admission that users configure: policies, and webhooks that a fake answers.
+//! Tests user-configured admission: policies, and webhooks for which a fake answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use world::World;
 
-/// A policy about ConfigMaps, and a binding of it.
+/// Returns a world with a policy for ConfigMaps, and its binding.
 fn with_policy(spec: Value, binding: Value) -> World {
     let world = World::default();
     let mut policy = json!({
@@ -226,7 +226,7 @@ fn bindings_choose_what_is_looked_at_and_what_follows() {
     assert_eq!(outcome(world.create("v1/configmaps", config_map("a", json!({})))), "ok");
     let labelled = json!({"metadata": {"name": "c", "labels": {"a": "b"}}});
     assert!(outcome(world.create("v1/configmaps", labelled)).starts_with("422 Invalid"));
-    // Other kinds are none of its business, and what is there can be deleted only where it may.
+    // Other kinds are not affected, and existing objects can be deleted only where the policy permits it.
     assert_eq!(outcome(world.create("v1/secrets", json!({"metadata": {"name": "s"}}))), "ok");
     let world = with_policy(json!({"validations": [{"expression": "oldObject == null"}]}), json!({}));
     assert_eq!(outcome(world.create("v1/configmaps", config_map("a", json!({})))), "ok");
@@ -312,12 +312,12 @@ fn no_name_escapes_policies() {
         outcome.map_or_else(|error| error.code, |answer| answer.code)
     };
     assert_eq!(made("jane", false), 422);
-    // Certificates, static tokens and impersonation give this name.
+    // Certificates, static tokens and impersonation can produce this name.
     assert_eq!(made("system:apiserver", false), 422);
     assert_eq!(made("system:apiserver", true), 201);
 }
 
-/// Counts the time that a request has left down with each call of a webhook, each of which takes it a second.
+/// Reduces the remaining time of a request with each webhook call, each of which takes a second.
 #[derive(Default)]
 struct Slow {
     calls: AtomicU64,
@@ -375,7 +375,7 @@ fn webhooks_take_no_longer_than_the_request_has() {
     assert_eq!(made(60), (Ok(201), 5), "nothing was stored before");
 }
 
-/// Answers webhooks by their path, and remembers what it was asked.
+/// Answers webhook calls by path, and records them.
 #[derive(Default)]
 struct Fake {
     asked: Mutex<Vec<Value>>,

@@ -1,4 +1,4 @@
-//! Admission configuration while the store fails and another server changes it.
+//! Tests admission configuration while the store fails and another server changes the configuration.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;
@@ -21,7 +21,7 @@ const CM: &str = "v1/configmaps";
 const WEBHOOKS: &str = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Something that a thread waits for.
+/// A gate that a thread waits at.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -57,12 +57,12 @@ impl Gate {
     }
 }
 
-/// A store that fails or waits where a test says so.
+/// A store that fails or blocks on a test's command.
 struct Faulty {
     inner: Arc<MemoryStorage>,
-    /// Ranges of the configuration fail.
+    /// True if ranges of the configuration fail.
     fails: AtomicBool,
-    /// The watch breaks with its next item.
+    /// True if the watch breaks with its next item.
     breaks: Arc<AtomicBool>,
     /// Gate of ranges over the configuration.
     ranges: Gate,
@@ -144,7 +144,7 @@ fn pump(world: &World) -> Poll<StorageError> {
     world.registry.poll_pump(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Two servers on one store, of which the first sees it through faults.
+/// Returns two servers on one store, the first of which sees it with faults.
 fn two() -> (World, World, Arc<Faulty>) {
     let storage = Arc::new(MemoryStorage::default());
     let faulty = Faulty::over(&storage);
@@ -154,7 +154,7 @@ fn two() -> (World, World, Arc<Faulty>) {
     (first, other, faulty)
 }
 
-/// A webhook that nothing reaches, and that must be asked.
+/// Returns a webhook that must be called but cannot be reached.
 fn webhook() -> Value {
     json!({"metadata": {"name": "all"}, "webhooks": [{
         "name": "all.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -167,8 +167,8 @@ fn code(answer: &Result<Value, gc_registry::error::ApiError>) -> u16 {
     answer.as_ref().map_or_else(|error| error.code, |_| 200)
 }
 
-/// A regression: the change counted as known before it was read, so that after one failed read the webhook was not enforced
-/// until the next change of any.
+/// Regression test: the change counted as known before it was read, so after one failed read the webhook was not enforced until the
+/// next change of any configuration.
 #[test]
 fn a_webhook_of_another_server_is_enforced_after_a_read_that_failed() {
     let (first, other, faulty) = two();
@@ -191,7 +191,7 @@ fn a_webhook_of_another_server_is_enforced_after_a_read_that_failed() {
     assert_eq!(code(&first.create(CM, json!({"metadata": {"name": "a"}}))), 200);
 }
 
-/// The server that cannot read an admission configuration can be used to repair it.
+/// A server that cannot read an admission configuration must still be usable to repair it.
 #[test]
 fn a_stored_webhook_that_cannot_be_decoded_can_be_deleted() {
     let (first, other, _faulty) = two();
@@ -234,7 +234,7 @@ fn a_definition_of_another_server_is_in_force_after_a_read_that_failed() {
     assert_eq!(code(&first.create(things, thing("b"))), 422);
 }
 
-/// A regression: whoever wanted to know the configuration waited until it was read.
+/// Regression test: callers that needed the configuration waited while it was being read.
 #[test]
 fn requests_do_not_wait_while_the_configuration_is_read() {
     let (first, other, faulty) = two();
@@ -250,7 +250,7 @@ fn requests_do_not_wait_while_the_configuration_is_read() {
     assert!(first.registry.calls_outside());
 }
 
-/// A regression: all watches, and whoever began one, waited until the broken watch on the store was opened again.
+/// Regression test: all watches, including new ones, waited until the broken watch on the store was reopened.
 #[test]
 fn watches_do_not_wait_while_the_watch_on_the_store_is_opened() {
     let (first, _other, faulty) = two();

@@ -1,4 +1,4 @@
-//! Kinds that Kubernetes 1.37 has and 1.36 has not. Every test of this file chooses the version first.
+//! Tests kinds that are new in Kubernetes 1.37. Every test in this file first selects the version.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod declared;
@@ -23,7 +23,7 @@ use world::World;
 const BUNDLES: &str = "certificates.k8s.io/v1/clustertrustbundles";
 const REQUESTS: &str = "certificates.k8s.io/v1/podcertificaterequests";
 const STATUS: &str = "certificates.k8s.io/v1/podcertificaterequests/status";
-/// Requests of openssl, each after a line that names its key and the command that made it.
+/// Requests created by openssl, each after a line with the name of its key and the command that created it.
 const KEYS: &str = include_str!("requests/keys.txt");
 
 fn world() -> World {
@@ -31,7 +31,7 @@ fn world() -> World {
     World::default()
 }
 
-/// What is wrong with an object, without its kind and name.
+/// Returns the errors of an object, without its kind and name.
 fn problems<T: std::fmt::Debug>(answer: Result<T, ApiError>) -> String {
     let error = answer.unwrap_err();
     let message = &error.message;
@@ -39,7 +39,7 @@ fn problems<T: std::fmt::Debug>(answer: Result<T, ApiError>) -> String {
     format!("{} {}", error.code, &message[start..])
 }
 
-/// A certificate of an authority, in PEM.
+/// Returns the certificate of an authority, in PEM.
 fn authority() -> String {
     let key = KeyPair::generate().unwrap();
     authority_params().self_signed(&key).unwrap().pem()
@@ -55,7 +55,7 @@ fn bundle(name: &str, signer: &str, trust: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": trust}})
 }
 
-/// The rules of pkg/apis/certificates/validation and pkg/apis/core/validation/names.go of upstream.
+/// Checks the rules of upstream's pkg/apis/certificates/validation and pkg/apis/core/validation/names.go.
 #[test]
 fn names_of_trust_bundles_begin_with_their_signer() {
     let world = world();
@@ -91,7 +91,7 @@ fn names_of_trust_bundles_begin_with_their_signer() {
     }
     let answer = world.create(BUNDLES, bundle("example.com:foo:-", "example.com/foo", &trust));
     assert!(problems(answer).contains("a lowercase RFC 1123 subdomain"));
-    // The name that is generated has the form.
+    // The generated name must have the required form.
     let mut generated = bundle("", "example.com/foo", &trust);
     generated["metadata"] = json!({"generateName": "example.com:foo:g-"});
     let name = world.create(BUNDLES, generated).unwrap()["metadata"]["name"].clone();
@@ -158,7 +158,7 @@ fn the_signer_of_a_trust_bundle_stays() {
     assert_eq!(selected("spec.signerName=example.com/bar"), 0);
 }
 
-/// The plugin ClusterTrustBundleAttest of upstream.
+/// Checks upstream's plugin ClusterTrustBundleAttest.
 #[test]
 fn who_publishes_for_a_signer_may_attest_for_it() {
     let world = world();
@@ -173,13 +173,13 @@ fn who_publishes_for_a_signer_may_attest_for_it() {
     world.refuse("attest signers");
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     assert_eq!(problems(world.merge(BUNDLES, "/example.com:foo:a", label)), why);
-    // Garbage collection needs no right on the signer.
+    // Garbage collection needs no right for the signer.
     let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "u"});
     let collected = json!({"metadata": {"finalizers": ["example.com/f"], "ownerReferences": [owner]}});
     world.merge(BUNDLES, "/example.com:foo:a", collected).unwrap();
 }
 
-/// The request of a key in [`KEYS`], as DER in base64.
+/// Returns the request of a key in [`KEYS`], as DER in base64.
 fn request_of(key: &str) -> String {
     let text = KEYS.split("# ").find(|text| text.starts_with(&format!("{key}:"))).unwrap();
     text.lines().skip(1).filter(|line| !line.starts_with('-')).collect()
@@ -244,13 +244,13 @@ fn requests_of_pods_name_pod_account_and_node() {
         let refused = problems(world.create(REQUESTS, sent));
         assert!(refused.starts_with(&format!("422 spec.{field}: {why}")), "{refused}");
     }
-    // Signers of Kubernetes issue for a day at most.
+    // Kubernetes' own signers issue certificates for a day at most.
     let mut sent = pod_request("b", &stub);
     sent["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client-pod".into();
     sent["spec"]["maxExpirationSeconds"] = 86401.into();
     let why = "422 spec.maxExpirationSeconds: Invalid value: 86401: must be in the range [3600, 86400]";
     assert_eq!(problems(world.create(REQUESTS, sent)), why);
-    // The spec stays.
+    // The spec is immutable.
     let mut stored = world.get(REQUESTS, "default/a").unwrap();
     stored["spec"]["podName"] = "other".into();
     let refused = problems(world.update(REQUESTS, "default/a", stored));
@@ -275,7 +275,7 @@ fn keys_of_pods_have_a_strength_that_upstream_takes() {
             "P-224",
             format!("{refused} \"curve P-224\": elliptic public keys must use curve P256, P384, or P521"),
         ),
-        // Go does not read a key on this curve.
+        // Go does not support keys on this curve.
         ("secp256k1", format!("{refused} must be a valid PKCS#10 CSR")),
         ("Ed448", format!("{refused} unknown public key type; supported types are Ed25519, ECDSA, and RSA")),
     ] {
@@ -300,7 +300,7 @@ fn keys_of_pods_have_a_strength_that_upstream_takes() {
     ] {
         assert_eq!(problems(world.create(REQUESTS, pod_request("n", &stub))), format!("422 {why}"));
     }
-    // Whoever asks has the key; what is stored is not verified again.
+    // The requester must hold the key; a stored request is not verified again.
     world.registry.verify_requests_by(|_| RequestSignature::Refused("not theirs".to_owned()));
     let answer = world.create(REQUESTS, pod_request("n", &ed25519().1));
     assert_eq!(problems(answer), format!("422 {refused} invalid signature"));
@@ -343,7 +343,7 @@ fn a_request_of_a_pod_has_one_outcome() {
     ] {
         assert_eq!(problems(answer(status)), format!("422 {why}"));
     }
-    // Who answers for a signer may sign for it; nothing is asked for a status that stays.
+    // A user who answers for a signer may sign for it; an unchanged status needs no right.
     world.refuse("sign signers");
     let denied = json!({"conditions": [condition("Denied", "True")]});
     let why = "422 spec.signerName: Forbidden: User \"tester\" is not permitted to \"sign\" for signer \"example.com/foo\"";
@@ -354,13 +354,13 @@ fn a_request_of_a_pod_has_one_outcome() {
     assert_eq!(stored["status"]["conditions"][0]["type"], "Denied");
     let why = "422 status: Invalid value: immutable after PodCertificateRequest is issued, denied, or failed";
     assert_eq!(problems(answer(json!({"conditions": [condition("Failed", "True")]}))), why);
-    // Neither spec nor labels are changed here.
+    // This endpoint changes neither spec nor labels.
     let other = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "other"}});
     let kept = world.merge(STATUS, "default/a", other).unwrap();
     assert_eq!((&kept["spec"], &kept["metadata"]["labels"]), (&stored["spec"], &Value::Null));
 }
 
-/// A leaf certificate from the first of January 2026 on, in PEM.
+/// Returns a leaf certificate that is valid from the first of January 2026, in PEM.
 fn leaf(key: &KeyPair, hours: u64, names: &[SanType]) -> String {
     let authority = Issuer::new(authority_params(), KeyPair::generate().unwrap());
     let mut params = CertificateParams::default();
@@ -467,7 +467,7 @@ fn an_issued_certificate_is_that_of_the_request() {
     assert_eq!(problems(answer(json!({"notAfter": null}))), why);
 }
 
-/// The columns of a kind, and the cells of an object.
+/// Returns the columns of a kind, and the cells of an object.
 fn cells(group: &str, resource: &str, object: &Value) -> (Vec<&'static str>, Vec<Value>) {
     let target = Target { group, version: "v1", resource, subresource: None };
     let names = kinds::columns(target).iter().map(|column| column.name).collect();
@@ -504,7 +504,7 @@ fn tables_show_taints_and_migrations() {
     }
 }
 
-/// The columns of 1.36.2, which has the kinds as beta.
+/// The expected columns are those of 1.36.2, which has the kinds as beta.
 #[test]
 fn tables_show_signers_and_outcomes() {
     let world = world();
@@ -534,7 +534,7 @@ fn tables_show_signers_and_outcomes() {
     assert_eq!(cells("podcertificaterequests", &stored), (names, shown.to_vec()));
 }
 
-/// Roles of what is new, bound to those who use it.
+/// The roles for the new kinds are bound to their users.
 #[test]
 fn the_policy_knows_the_kinds_of_the_version() {
     let world = world();
@@ -558,7 +558,7 @@ fn the_policy_knows_the_kinds_of_the_version() {
     }
 }
 
-/// Fields of gates that are off in 1.36 and on in 1.37: ClusterTrustBundleProjection, PodCertificateRequest and SELinuxMount.
+/// Fields behind gates that are off in 1.36 and on in 1.37: ClusterTrustBundleProjection, PodCertificateRequest and SELinuxMount.
 #[test]
 fn pods_mount_trust_bundles_and_certificates() {
     let world = world();
@@ -582,14 +582,14 @@ fn pods_mount_trust_bundles_and_certificates() {
     let refused = problems(world.create("v1/pods", pod("Other", &json!([]))));
     let why = "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"Other\": supported values: \"MountOption\", \"Recursive\"";
     assert!(refused.contains(why), "{refused}");
-    // A signer of a subdomain of kubernetes.io is one of Kubernetes, too.
+    // A signer in a subdomain of kubernetes.io counts as one of Kubernetes, too.
     let signed = json!([{"podCertificate": {"signerName": "a.kubernetes.io/b", "keyType": "ED25519", "keyPath": "k",
         "certificateChainPath": "c", "maxExpirationSeconds": 86401}}]);
     let refused = problems(world.create("v1/pods", pod("Recursive", &signed)));
     assert!(refused.ends_with("if provided, maxExpirationSeconds must be <= 86400"), "{refused}");
 }
 
-/// The gate MaxUnavailableStatefulSet.
+/// Gate MaxUnavailableStatefulSet.
 #[test]
 fn stateful_sets_replace_several_pods_at_once() {
     let world = world();
@@ -620,7 +620,7 @@ fn stateful_sets_replace_several_pods_at_once() {
     assert!(refused.ends_with("rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0"), "{refused}");
 }
 
-/// The gate HPAScaleToZero: an autoscaler that measures something else than its pods may stop them all.
+/// Gate HPAScaleToZero: an autoscaler with a metric from outside its pods may scale to zero.
 #[test]
 fn autoscalers_scale_to_zero() {
     let world = world();
@@ -645,14 +645,14 @@ fn autoscalers_scale_to_zero() {
     let refused = problems(world.create(AUTOSCALERS, scaler(-1, queue.clone())));
     assert_eq!(refused, "422 spec.minReplicas: Invalid value: -1: must be greater than or equal to 0");
     assert_eq!(world.create(AUTOSCALERS, scaler(0, queue)).unwrap()["spec"]["minReplicas"], 0);
-    // A condition says which generation it is about.
+    // A condition states the generation that it applies to.
     let about = json!({"type": "AbleToScale", "status": "True", "observedGeneration": 3});
     let status = json!({"status": {"currentReplicas": 0, "desiredReplicas": 0, "conditions": [about]}});
     let stored = world.merge(&format!("{AUTOSCALERS}/status"), "default/a", status).unwrap();
     assert_eq!(stored["status"]["conditions"][0]["observedGeneration"], 3);
 }
 
-/// The gate VolumeLimitScaling.
+/// Gate VolumeLimitScaling.
 #[test]
 fn drivers_of_volumes_say_whether_pods_need_them() {
     let world = world();

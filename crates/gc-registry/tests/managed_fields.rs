@@ -1,4 +1,4 @@
-//! Server-side apply and the ownership of fields, step by step.
+//! Tests server-side apply and the ownership of fields, step by step.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use gc_registry::schema::{List, ListType, MAX_DEPTH, Node, Object, Property, Sch
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// An object under writes, one second apart.
+/// An object that is written repeatedly, one second apart.
 struct World {
     api_version: &'static str,
     kind: &'static str,
@@ -63,7 +63,7 @@ impl World {
         self.live.as_ref().unwrap().pointer(path).cloned().unwrap_or_default()
     }
 
-    /// `[manager, operation, subresource, second, fields]` of each entry.
+    /// Returns `[manager, operation, subresource, second, fields]` of each entry.
     fn managers(&self) -> Value {
         let entries = self.at("/metadata/managedFields");
         let entries = entries.as_array().cloned().unwrap_or_default();
@@ -96,8 +96,8 @@ fn a_creator_owns_what_it_set() {
     assert_eq!(world.managers(), want);
 }
 
-/// The fields that `kubectl get --show-managed-fields` shows for a Deployment: what is not a pointer in Go has no
-/// owner of its own, selectors are one unit, containers go by name and ports by number and protocol.
+/// Checks the fields that `kubectl get --show-managed-fields` shows for a Deployment: structs that are not pointers in Go have no
+/// owner of their own, selectors are a single unit, containers are identified by name, and ports by number and protocol.
 #[test]
 fn a_deployment_is_owned_field_by_field() {
     let mut world = World::new("apps", "Deployment");
@@ -425,7 +425,7 @@ fn kubectl_takes_over_from_client_side_apply() {
     );
 }
 
-/// Without a schema, maps are merged and lists are units.
+/// Without a schema, maps are merged and lists are single units.
 #[test]
 fn objects_without_schema_are_deduced() {
     let mut world = World { api_version: "a/v1", kind: "W", schema: None, live: None, seconds: 0 };
@@ -440,7 +440,7 @@ fn objects_without_schema_are_deduced() {
     assert_eq!(world.at("/spec/m"), json!(5));
 }
 
-/// Custom resources: every path is tracked, as nothing of them is a Go struct.
+/// For custom resources, every path is tracked, because none of them is a Go struct.
 #[test]
 fn custom_resources_merge_lists_by_set_and_key() {
     let string = || Schema::of(Node::String(gc_registry::schema::StringFormat::Plain));
@@ -500,7 +500,7 @@ fn documents_are_bounded_in_depth() {
     };
     assert_eq!(outcome(MAX_DEPTH - 1), Ok(()));
     assert_eq!(outcome(MAX_DEPTH), Err(400));
-    // Only building and dropping this needs the stack.
+    // Only building and dropping this value needs the stack.
     let deep = std::thread::Builder::new().stack_size(1 << 28).spawn(move || outcome(10_000)).unwrap();
     assert_eq!(deep.join().unwrap(), Err(400));
 }
@@ -540,7 +540,7 @@ proptest! {
         prop_assert_eq!(world.live, once);
     }
 
-    /// Applied fields are there afterwards, one by one.
+    /// Every applied field must be present afterwards.
     #[test]
     fn what_is_applied_is_there(first in config(), second in config()) {
         let mut world = World::new("", "Pod");
@@ -558,7 +558,7 @@ proptest! {
         }
     }
 
-    /// A manager alone that applies one thing after another leaves only the last.
+    /// If a single manager applies several configurations in turn, only the last one remains.
     #[test]
     fn a_lone_applier_replaces(first in config(), second in config()) {
         let mut world = World::new("", "Pod");
@@ -588,7 +588,7 @@ proptest! {
     }
 }
 
-/// `FieldsV1` documents.
+/// Generates `FieldsV1` documents.
 fn fields() -> impl Strategy<Value = Value> {
     let name = prop_oneof![
         "f:[ab]",

@@ -144,7 +144,7 @@ fn define(world: &World) -> Value {
 #[test]
 fn a_definition_is_served_at_once() {
     let world = World::default();
-    // The creator is answered before the names are accepted, as upstream does.
+    // The creator gets an answer before the names are accepted, as upstream.
     let created = define(&world);
     assert_eq!(created["status"]["acceptedNames"], json!({"kind": "", "plural": ""}));
     let definition = world.get(CRD, "/widgets.example.com").unwrap();
@@ -188,7 +188,7 @@ fn d99_to_d101_a_definition_waits_for_its_instances() {
     assert_eq!(kinds(&world.events(&mut watch)), ["END"]);
 }
 
-/// The first one that could not be deleted ended the run, and all after it stayed; so did definitions after that one.
+/// Regression test: the first object that could not be deleted ended the run, and all later ones stayed, as did later definitions.
 #[test]
 fn what_cannot_be_deleted_with_its_definition_holds_up_nothing_else() {
     let world = World::default();

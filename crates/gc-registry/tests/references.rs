@@ -123,7 +123,7 @@ fn d76_to_d79_blocking_references_need_permission_on_finalizers() {
         reference
     };
     let daemon_set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "blockOwnerDeletion": true});
-    // before, after, allowed
+    // Columns: before, after, allowed.
     let cases = [
         (None, json!([block()]), false),
         (None, json!([unblock()]), true),
@@ -134,7 +134,7 @@ fn d76_to_d79_blocking_references_need_permission_on_finalizers() {
         (Some(json!([])), json!([block()]), false),
         (Some(json!([block()])), json!([unblock()]), true),
         (Some(json!([])), json!([plain()]), true),
-        // D79 (S09): the UID is known, the owner is another one.
+        // D79 (S09): the UID is known, but the owner is a different one.
         (Some(json!([block()])), json!([blocking(rc, "other", "u")]), false),
     ];
     for (before, after, allowed) in cases {
@@ -158,7 +158,7 @@ fn d76_to_d79_blocking_references_need_permission_on_finalizers() {
     }
 }
 
-/// Some kinds leave their metadata to the generic API server, which checks it once nothing else is wrong.
+/// Some kinds leave their metadata to the generic API server, which checks it after all other checks have passed.
 #[test]
 fn metadata_is_looked_at_last_where_a_kind_does_not_look_at_it() {
     let world = World::default();

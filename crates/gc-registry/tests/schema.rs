@@ -1,4 +1,4 @@
-//! Schemas against documents: unknown fields, types, pruning, defaulting.
+//! Tests schemas against documents: unknown fields, types, pruning, defaulting.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use gc_registry::schema::{
@@ -68,7 +68,7 @@ fn unknown_fields_of_built_in_kinds() {
         assert_eq!(unknown_fields(&schema, &document), want);
         let (mut dropped, mut left) = (document, left);
         normalize(&schema, &mut dropped, Empties::Kept);
-        // Fields that Go always encodes are in both.
+        // Fields that Go always encodes are present in both.
         normalize(&schema, &mut left, Empties::Kept);
         assert_eq!(dropped, left);
         assert_eq!(unknown_fields(&schema, &dropped), Vec::<String>::new());
@@ -181,7 +181,7 @@ fn types_are_checked_in_the_words_of_go() {
     }
 }
 
-/// A custom resource with every shape that pruning and defaulting treat differently.
+/// Returns a custom resource with every shape that pruning and defaulting treat differently.
 fn widget() -> Schema {
     let integer = |default: i64| Schema {
         default: Some(default.into()),

@@ -1,4 +1,4 @@
-//! Custom resources whose definition changes after they were stored.
+//! Tests custom resources whose definition changes after they were stored.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -59,7 +59,7 @@ fn another_version_shows_the_fields_that_it_has() {
         world::body(&world.list(second, "default", gc_registry::api::ListOptions::default()).unwrap());
     assert_eq!(listed[0]["spec"], json!({"a": 1}));
     assert_eq!(world.get(THINGS, "default/t").unwrap()["spec"], json!({"a": 1, "b": 2}));
-    // A change through it keeps what it shows.
+    // A change through this version keeps its visible fields.
     world.merge(second, "default/t", json!({"metadata": {"labels": {"x": "y"}}})).unwrap();
     assert_eq!(world.get(THINGS, "default/t").unwrap()["spec"], json!({"a": 1}));
 }
@@ -81,13 +81,13 @@ fn what_was_stored_before_is_read_by_the_schema_of_today() {
     let listed =
         world::body(&world.list(THINGS, "default", gc_registry::api::ListOptions::default()).unwrap());
     assert_eq!(listed[0]["spec"], json!({"kept": "x", "size": 3}));
-    // A change of labels is not a change of the spec.
+    // A change of labels does not change the spec.
     let labelled = world.merge(THINGS, "default/a", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
     assert_eq!(labelled["metadata"]["generation"], 1);
 }
 
-/// A regression: whether an object was pruned and got its defaults was concluded from the revisions of the object and of its
-/// definition, which a restore or a reset makes equal, and which say nothing of a write that the old schema judged.
+/// Regression test: the revisions of an object and of its definition decided whether the object had been pruned and defaulted. A
+/// restore or a reset makes them equal, and they say nothing about a write that the old schema judged.
 #[test]
 fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -118,12 +118,12 @@ fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
     };
     world.storage.commit(put(old.value.clone())).unwrap();
     check(&world, "written late");
-    // As programs before this one stored it.
+    // The form in which earlier programs stored it.
     let text = std::str::from_utf8(&old.value).unwrap();
     let (plain, _) = text.rsplit_once(",\"apiVersion\"").unwrap();
     world.storage.commit(put(format!("{plain}}}").into())).unwrap();
     check(&world, "without a mark");
-    // All of it at one revision.
+    // Everything has the same revision.
     let items =
         stored(&world).items.into_iter().map(|item| KeyValue { mod_revision: Revision(5000), ..item });
     let restored = Arc::new(MemoryStorage::with_items(Revision(5000), items.collect::<Vec<_>>()));
@@ -141,7 +141,7 @@ fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(world.registry.poll_pump(&mut context).is_pending());
     check(&world, "reset");
-    // An object in the form of today's schema is not touched, and shows no mark.
+    // An object that conforms to the current schema is not changed, and its mark is not visible.
     world.merge(THINGS, "default/a", json!({"spec": {"size": 4}})).unwrap();
     let read = world.get(THINGS, "default/a").unwrap();
     assert_eq!((&read["apiVersion"], &read["spec"]["size"]), (&json!("example.com/v1"), &json!(4)));
@@ -180,7 +180,7 @@ fn rules_over_what_does_not_change_warn() {
     assert_eq!((refused.code, refused.warnings), (422, vec!["unknown field \"spec.g\"".to_owned()]));
 }
 
-/// An empty bundle is none to Go: with and without it, the definition is the same.
+/// Go treats an empty bundle as absent, so the definition is the same with and without it.
 #[test]
 fn an_empty_bundle_of_a_definition_is_no_change() {
     let definitions = "apiextensions.k8s.io/v1/customresourcedefinitions";

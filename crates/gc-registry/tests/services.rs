@@ -1,4 +1,4 @@
-//! Addresses and node ports of services: taken once, kept, and released.
+//! Tests addresses and node ports of services: each is taken once, kept, and released.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -37,7 +37,7 @@ fn address(service: &Value) -> String {
     service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The addresses that are taken, each with its service.
+/// Returns the addresses that are taken, each with its service.
 fn taken(world: &World) -> Vec<String> {
     let list = world::body(&world.list(ADDRESSES, "", ListOptions::default()).unwrap());
     let shown = |object: &Value| {
@@ -88,7 +88,7 @@ fn a_range_is_used_up_without_two_services_on_one_address() {
         refused(world.create(SERVICES, service("more", json!({})))),
         "500 Internal error occurred: failed to allocate a serviceIP: range is full"
     );
-    // One that needs none is made all the same.
+    // A service that needs no address is still created.
     world.create(SERVICES, service("headless", json!({"clusterIP": "None"}))).unwrap();
     world.delete(SERVICES, "default/s3", DeleteOptions::default()).unwrap();
     world.create(SERVICES, service("more", json!({}))).unwrap();
@@ -100,7 +100,7 @@ fn what_is_taken_or_outside_is_refused_in_the_words_of_upstream() {
     let node_port = |port: u32| json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
     world.create(SERVICES, service("a", json!({"clusterIP": "10.0.0.3"}))).unwrap();
     world.create(SERVICES, service("n", node_port(30_001))).unwrap();
-    // With whether a dry run is refused as well.
+    // The last column states whether a dry run is refused as well.
     let table = [
         (
             json!({"clusterIP": "10.0.0.3"}),
@@ -174,7 +174,7 @@ fn what_is_taken_or_outside_is_refused_in_the_words_of_upstream() {
         "500 Internal error occurred: failed to allocate requested HealthCheck NodePort 30001: provided port is already \
          allocated"
     );
-    // An IPAddress that somebody made takes its address.
+    // An IPAddress created by a user takes its address.
     let parent = json!({"resource": "services", "namespace": "default", "name": "b"});
     world
         .create(ADDRESSES, json!({"metadata": {"name": "10.0.0.4"}, "spec": {"parentRef": parent}}))
@@ -229,7 +229,7 @@ fn a_port_of_a_service_may_be_moved_and_taken_by_another() {
     world.create(SERVICES, service("b", at(30_000))).unwrap();
     let error = refused(world.merge(SERVICES, "default/b", json!({"spec": at(30_002)})));
     assert!(error.contains("provided port is already allocated"), "{error}");
-    // One number for two protocols of one service is one place.
+    // One number for two protocols of a service is a single allocation.
     let both = json!({"type": "NodePort", "ports": [
         {"name": "t", "port": 53, "protocol": "TCP", "nodePort": 30_001},
         {"name": "u", "port": 53, "protocol": "UDP", "nodePort": 30_001},
@@ -241,7 +241,7 @@ fn a_port_of_a_service_may_be_moved_and_taken_by_another() {
 
 #[test]
 fn services_made_at_the_same_time_share_nothing() {
-    // Each round is another order of the same creations.
+    // Each round has another order of the same creations.
     for _ in 0..20 {
         let world = small();
         let created: Vec<_> = std::thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn services_made_at_the_same_time_share_nothing() {
         });
         let addresses: Vec<&String> = created.iter().flatten().collect();
         assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len());
-        // One has the address that four wanted, unless somebody got it who named none; and there are three ports.
+        // One service has the address that four wanted, unless a service that named none got it; and there are three ports.
         let is_given_away = created[4..].iter().flatten().any(|address| address == "10.0.0.5");
         assert_eq!(addresses.len(), if is_given_away { 2 } else { 3 }, "{created:?}");
         assert_eq!(taken(&world).len(), addresses.len() + 1);

@@ -1,4 +1,4 @@
-//! Strategic merge patches: directives, merge keys, the order of lists, errors.
+//! Tests strategic merge patches: directives, merge keys, the order of lists, errors.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn patched(kind: &str, object: &Value, patch: &Value) -> Result<Value, (u16, Str
     }
 }
 
-/// Each row: what is in `spec` of a pod (or `metadata`, for keys that are there), the patch of it, the outcome.
+/// Each row: the `spec` of a pod (or `metadata`, for keys that exist there), its patch, and the result.
 #[test]
 fn merging() {
     for (name, object, patch, want) in [
@@ -270,7 +270,7 @@ fn pod(names: &[String]) -> Value {
     json!({"spec": {"containers": containers}})
 }
 
-/// Names, each once, in any order.
+/// Generates distinct names in any order.
 fn some_names() -> impl Strategy<Value = Vec<String>> {
     proptest::sample::subsequence(vec!["a", "b", "c", "d", "e", "f"], 0..6)
         .prop_shuffle()
@@ -282,7 +282,7 @@ fn in_order_of(names: &[String], order: &[String]) -> Vec<String> {
 }
 
 proptest! {
-    /// The items of the patch come in its order, those that only the object has in theirs, and nothing is lost.
+    /// Items of the patch must be in its order, those that only the object has in the object's, and none may be lost.
     #[test]
     fn merged_lists_keep_both_orders(old in some_names(), new in some_names()) {
         prop_assume!(!(old.is_empty() && new.is_empty()));

@@ -1,4 +1,4 @@
-//! Writes of an update.
+//! Tests updates.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod declared;
@@ -21,7 +21,7 @@ fn what_an_object_shows_by_default_is_stored_with_its_first_update() {
     for (resource, object, is_write) in [
         ("v1/persistentvolumeclaims", claim, true),
         ("batch/v1/jobs", job("a", json!({})), true),
-        // The labels of the template are shown only where there are none.
+        // The labels of the template are shown only if there are no others.
         ("batch/v1/jobs", job("b", json!({"own": "label"})), false),
         ("v1/configmaps", json!({"metadata": {"name": "a"}}), false),
     ] {
@@ -74,7 +74,7 @@ fn nobody_manages_the_replicas_of_what_is_scaled_to_nothing() {
     }
 }
 
-/// Every verb answers a dry run as a write would be answered, with the version that is stored, and stores nothing.
+/// Every verb must answer a dry run like a write, with the stored version, and store nothing.
 #[test]
 fn a_dry_run_of_any_verb_stores_nothing() {
     let world = World::default();
@@ -144,7 +144,7 @@ fn a_dry_run_of_any_verb_stores_nothing() {
     assert_eq!(world.get("v1/configmaps", "default/b").unwrap_err().code, 404);
 }
 
-/// Number of reports of each field by an update that changes one part of the metadata.
+/// An update that changes one part of the metadata must report each field as often as upstream does.
 #[test]
 fn metadata_is_looked_at_as_often_as_upstream_does() {
     let world = World::default();
@@ -277,7 +277,7 @@ fn a_status_for_an_object_is_read_before_it_is_refused() {
     );
 }
 
-/// The place in the store is known only where something is stored, and so is that nothing keeps a link to itself.
+/// The storage path is known only when something is stored, and only storing drops selfLink.
 #[test]
 fn a_dry_run_is_answered_from_before_the_store() {
     let world = World::default();

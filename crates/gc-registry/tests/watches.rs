@@ -1,4 +1,4 @@
-//! API watches: windows, resuming, selectors, initial events, bookmarks.
+//! Tests API watches: windows, resuming, selectors, initial events, bookmarks.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;

@@ -1,4 +1,4 @@
-//! Changes that mutating webhooks make; the outcomes are those of kube-apiserver 1.36.2.
+//! Tests changes made by mutating webhooks; the outcomes are those of kube-apiserver 1.36.2.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -14,7 +14,7 @@ use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 use world::World;
 
-/// Answers each webhook with the patch of its name, and remembers who was asked in which form.
+/// Answers each webhook with the patch for its name, and records who was called in which form.
 #[derive(Default)]
 struct Patches {
     patches: Mutex<Vec<(&'static str, Value)>>,
@@ -82,7 +82,7 @@ fn with_webhooks(webhooks: &[Value]) -> (World, Arc<Patches>) {
     (world, patches)
 }
 
-/// The name of what was made, or the code and the beginning of the message.
+/// Returns the name of the created object, or the code and the beginning of the message.
 fn outcome(result: Result<Value, ApiError>) -> String {
     match result {
         Ok(object) => object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
@@ -90,7 +90,7 @@ fn outcome(result: Result<Value, ApiError>) -> String {
     }
 }
 
-/// A regression: mutations of the identity were undone.
+/// Regression test: mutations of an object's identity were undone.
 #[test]
 fn what_webhooks_make_of_metadata_counts_as_if_it_was_sent() {
     let replace = |path: &str, value: &str| json!([{"op": "replace", "path": path, "value": value}]);
@@ -114,7 +114,7 @@ fn what_webhooks_make_of_metadata_counts_as_if_it_was_sent() {
                     your changes to the latest version and try again";
     let foreign = "500 Internal error occurred: no kind \"ConfigMap\" is registered for version \"v2\" in scheme \
                    \"pkg/api/legacyscheme/scheme.go:30\"";
-    // The patch, and what becomes of a creation, a creation with a generated name, and a merge patch.
+    // The patch, and the results of a creation, a creation with a generated name, and a merge patch.
     let table = [
         (json!([]), "c".to_owned(), "g-".to_owned(), "a".to_owned()),
         (replace("/metadata/name", "other"), "other".into(), "other".into(), immutable("name", "other")),
@@ -160,7 +160,7 @@ fn what_webhooks_make_of_metadata_counts_as_if_it_was_sent() {
     }
 }
 
-/// A regression: the webhooks to be asked were chosen before the first one had changed anything.
+/// Regression test: the webhooks to call were selected before the first one had changed anything.
 #[test]
 fn later_webhooks_are_chosen_by_what_earlier_ones_left() {
     let label = json!([{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]);
@@ -179,7 +179,7 @@ fn later_webhooks_are_chosen_by_what_earlier_ones_left() {
             vec!["one", "two"],
         ),
         (json!({}), condition("!has(object.metadata.labels)"), vec!["one"]),
-        // It is asked again only if it would be asked about what the object has become.
+        // It is called again only if it applies to the object as changed.
         (again(json!({})), json!({}), vec!["one", "two", "one"]),
         (again(absent), json!({}), vec!["one", "two"]),
         (again(json!({"objectSelector": {"matchLabels": {"x": "y"}}})), json!({}), vec!["two"]),
@@ -188,7 +188,7 @@ fn later_webhooks_are_chosen_by_what_earlier_ones_left() {
         let webhooks =
             [webhook("one", config_maps(), first.clone()), webhook("two", config_maps(), second.clone())];
         let (world, patches) = with_webhooks(&webhooks);
-        // The one of the two that changes labels is the first, or the second where the first may be asked again.
+        // The labels are changed by the first webhook, or by the second if the first may be called again.
         let again = first["reinvocationPolicy"] == "IfNeeded";
         patches.set(&[(if again { "two" } else { "one" }, label.clone())]);
         world.create("v1/configmaps", json!({"metadata": {"name": "a"}})).unwrap();
@@ -196,7 +196,7 @@ fn later_webhooks_are_chosen_by_what_earlier_ones_left() {
     }
 }
 
-/// A regression: the form of the first version was sent, whatever the order of the rules.
+/// Regression test: the form of the first version was sent, regardless of the order of the rules.
 #[test]
 fn earlier_rules_say_in_which_form_webhooks_are_asked() {
     let version = |name: &str| {
@@ -223,7 +223,7 @@ fn earlier_rules_say_in_which_form_webhooks_are_asked() {
     }
 }
 
-/// Go's decoder passes over line breaks in bytes.
+/// Go's decoder skips line breaks in bytes.
 #[test]
 fn bytes_may_have_line_breaks() {
     let world = World::default();
@@ -234,7 +234,7 @@ fn bytes_may_have_line_breaks() {
     assert!(why.ends_with("illegal base64 data at input byte 5"), "{why}");
 }
 
-/// The request that admission sees says in which namespace a namespace is: in itself. A body says what it is, although its path
+/// A request seen by admission states the namespace of a namespace, which is itself; and a body states its type, although its path
 /// does, too.
 #[test]
 fn webhooks_see_whole_requests() {

@@ -1,5 +1,5 @@
-//! Campaigns: very many worlds in slices, each recorded when it is finished, so that a campaign that was interrupted
-//! continues where it was.
+//! Campaigns: very many worlds in slices. Each slice is recorded when it is finished, so an interrupted campaign continues where it
+//! was.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -11,41 +11,41 @@ use serde::{Deserialize, Serialize};
 use crate::violation::Violation;
 use crate::{runner, workloads};
 
-/// Number of seeds in a slice: less than a minute's work is lost by an interruption.
+/// Number of seeds in a slice: an interruption loses less than a minute's work.
 pub const SLICE_SEEDS: u64 = 10_000;
-/// The same for worlds with workload controllers, which take longer.
+/// Number of seeds in a slice of worlds with workload controllers, which take longer.
 pub const WORKLOAD_SLICE_SEEDS: u64 = 1_000;
 
 /// A world that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Its seed.
+    /// Seed of the world.
     pub seed: u64,
-    /// The oracle that noticed, and what it noticed.
+    /// Oracle that noticed a violation, and its description.
     pub violation: String,
 }
 
-/// Result of one slice of a campaign, or of all of it.
+/// Result of one slice of a campaign, or of the whole campaign.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// True if workload controllers run in its worlds.
     #[serde(default)]
     pub workloads: bool,
-    /// The first seed.
+    /// First seed.
     pub from: u64,
-    /// The seed after the last.
+    /// Seed after the last.
     pub to: u64,
-    /// Worlds run: fewer than seeds if there were many failures.
+    /// Number of worlds that ran: less than the number of seeds if there were many failures.
     pub worlds: u64,
-    /// Events that engines got; not counted in worlds with workload controllers.
+    /// Number of events that engines got; not counted in worlds with workload controllers.
     pub events: u64,
-    /// Requests that reached the server from collectors, or from workload controllers.
+    /// Number of requests that reached the server from collectors, or from workload controllers.
     pub requests: u64,
-    /// Objects that collectors deleted.
+    /// Number of objects that collectors deleted.
     pub collected: u64,
     /// Duration in seconds.
     pub seconds: f64,
-    /// The worlds that failed.
+    /// Worlds that failed.
     pub failures: Vec<Failure>,
 }
 
@@ -80,19 +80,19 @@ fn failures(found: &[(u64, Violation)]) -> Vec<Failure> {
 }
 
 impl Slice {
-    /// The same for these seeds, in this time.
+    /// Returns this slice with these seeds and this duration.
     #[must_use]
     pub fn of(self, seeds: &Range<u64>, seconds: f64) -> Self {
         Self { from: seeds.start, to: seeds.end, seconds, ..self }
     }
 
-    /// Nothing of a campaign yet.
+    /// Returns an empty result of a campaign that begins at the first seed.
     #[must_use]
     pub fn none_of(seeds: &Range<u64>, workloads: bool) -> Self {
         Self { workloads, from: seeds.start, to: seeds.start, ..Self::default() }
     }
 
-    /// Adds the next one.
+    /// Adds the next slice.
     pub fn add(&mut self, next: Self) {
         self.to = next.to;
         self.worlds += next.worlds;
@@ -103,7 +103,7 @@ impl Slice {
         self.failures.extend(next.failures);
     }
 
-    /// One line for people.
+    /// Returns one line for users.
     #[must_use]
     pub fn line(&self) -> String {
         #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -118,12 +118,11 @@ impl Slice {
     }
 }
 
-/// Reads a file with one slice per line: everything up to the first seed that it lacks. The last line may be
-/// incomplete.
+/// Reads a file with one slice per line, up to the first missing seed. The last line may be incomplete.
 ///
 /// # Errors
 ///
-/// If the file is of another campaign, or is none of this kind.
+/// Fails if the file belongs to another campaign, or is not a campaign's.
 pub fn recorded(seeds: &Range<u64>, workloads: bool, text: &str) -> Result<Slice, String> {
     let mut total = Slice::none_of(seeds, workloads);
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -150,16 +149,16 @@ pub fn recorded(seeds: &Range<u64>, workloads: bool, text: &str) -> Result<Slice
     Ok(total)
 }
 
-/// Where a campaign is recorded.
+/// File in which a campaign is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a>(pub &'a Path);
 
 impl Record<'_> {
-    /// Reads the recorded slices; empty without such a file.
+    /// Reads the recorded slices; empty if there is no such file.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or is not of this campaign.
+    /// Fails if the file cannot be read, or does not belong to this campaign.
     pub fn read(&self, seeds: &Range<u64>, workloads: bool) -> Result<Slice, String> {
         let text = match std::fs::read_to_string(self.0) {
             Ok(text) => text,
@@ -168,7 +167,7 @@ impl Record<'_> {
         };
         let total =
             recorded(seeds, workloads, &text).map_err(|why| format!("{}: {why}", self.0.display()))?;
-        // An incomplete line would spoil the next one.
+        // An incomplete line would spoil the next one, so it is cut off.
         let length = text.rfind('\n').map_or(0, |end| end + 1);
         if length < text.len() {
             std::fs::write(self.0, &text[..length])
@@ -181,7 +180,7 @@ impl Record<'_> {
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
+    /// Fails if the file cannot be written.
     pub fn append(&self, slice: &Slice) -> Result<(), String> {
         let mut line = serde_json::to_string(slice).map_err(|error| error.to_string())?;
         line.push('\n');
@@ -194,11 +193,11 @@ impl Record<'_> {
     }
 }
 
-/// The seeds that an argument names: `A..B`, or a number of them from `first` on.
+/// Parses the seeds in an argument: `A..B`, or a number of seeds from `first` on.
 ///
 /// # Errors
 ///
-/// If it names none.
+/// Fails if the argument names no seeds.
 pub fn seeds_of(text: &str, first: u64) -> Result<Range<u64>, String> {
     let number = |text: &str| text.replace('_', "").parse::<u64>().ok();
     let range = match text.split_once("..") {

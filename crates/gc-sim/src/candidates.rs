@@ -1,6 +1,6 @@
-//! The Lease of the simulated cluster and the candidates for it: the real decisions of leader election, each by a clock
-//! of its own that runs too fast or too slow, over a network that delays and loses what they ask; and who held the
-//! Lease when, by the store's own log.
+//! The Lease of the simulated cluster and its candidates. The candidates make the real decisions of leader election, each by its
+//! own clock, which is too fast or too slow, over a network that delays and loses requests. The holder of the Lease at any time is
+//! taken from the store's own log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,27 +20,27 @@ use crate::violation::{Violation, broken};
 
 /// Name of the Lease, in [`IDENTITY_NAMESPACE`].
 pub const LEASE_NAME: &str = "kubegc";
-/// The times of Kubernetes' own controllers.
+/// Times of Kubernetes' own controllers.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Why a request that was given up has failed.
+/// Reason for the failure of a request that was given up.
 pub const NO_ANSWER: &str = "no answer in time";
-/// Speed of clocks relative to the world's, in thousandths. (By the times above two never lead at once as long as the
-/// fastest runs at most one and a half times as fast as the slowest.)
+/// Speed of clocks relative to the world's, in thousandths. (With the times above, two candidates never lead at once as long as the
+/// fastest clock is at most one and a half times as fast as the slowest.)
 const RATES: [i64; 7] = [0, 0, 0, -30, 30, -150, 150];
-/// Maximum delay of a request, one way, milliseconds; and of a slow one.
+/// Maximum delay of a request in one direction, and of a slow one, in milliseconds.
 const DELAY_MILLISECONDS: usize = 150;
 const LONG_DELAY_MILLISECONDS: (usize, usize) = (1_000, 19_000);
-/// In a thousand requests of bad weather: lost, their answer lost, slow, refused.
+/// Faults per thousand requests in bad weather: lost, response lost, slow, refused.
 const LOST: u32 = 80;
 const ANSWER_LOST: u32 = 80;
 const SLOW: u32 = 80;
 const REFUSED: u32 = 40;
-/// So long, milliseconds, may it take at rest until somebody leads: what a former leader had sent arrives late and renews
-/// the Lease once more, which then lasts its duration by the slowest clock, a retry, and a request that is given up.
+/// Maximum time at rest until a candidate leads, in milliseconds: a late request of a former leader renews the Lease once more; the
+/// Lease then lasts for its duration by the slowest clock, a retry, and a request that is given up.
 pub const LEADER_MILLISECONDS: i64 = 55_000;
 
 fn lease_kind() -> &'static Kind {
@@ -56,32 +56,32 @@ pub fn is_lease(key: &str) -> bool {
     prefix.is_some_and(|prefix| prefix == lease_kind().prefix())
 }
 
-/// A request about the Lease, on its way or answered.
+/// A request about the Lease, in flight or answered.
 #[derive(Clone, Debug)]
 struct Mail {
     number: u64,
     ask: Ask,
     sent: i64,
-    /// The Lease that a replacement is of.
+    /// Lease that a replacement is based on.
     seen: Option<SeenLease>,
-    /// When it reaches the server; `None` if it has, or never will.
+    /// Time of arrival at the server; `None` if it has arrived, or never will.
     arrives: Option<i64>,
-    /// When the answer is back; `None` if it never is.
+    /// Time of the response; `None` if it never arrives.
     returns: Option<i64>,
     refused: bool,
     answer: Option<Answer>,
 }
 
-/// The Lease as a candidate saw it: its UID and version, which guard what replaces it.
+/// The Lease as a candidate saw it: its UID and version, which guard the replacement.
 #[derive(Clone, Debug)]
 struct SeenLease {
     uid: Value,
     version: Value,
-    /// When the server answered with it.
+    /// Time at which the server returned it.
     at: i64,
 }
 
-/// A reply, and the Lease that it is about.
+/// A reply, and the Lease in it.
 type Answer = (Reply, Option<SeenLease>);
 
 /// Network between the candidates and the server.
@@ -94,13 +94,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network whose faults come from a seed.
+    /// Creates a network whose faults come from a seed.
     #[must_use]
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self { random: Random::new(seed ^ 0x1ea5_e000), weather, mail: Vec::new(), next: 0 }
     }
 
-    /// Nothing is delayed for long or lost from now on.
+    /// From now on, delays nothing for long and loses nothing.
     pub fn calm(&mut self) {
         self.weather = Weather::Calm;
     }
@@ -138,8 +138,8 @@ impl Network {
         self.next
     }
 
-    /// Delivers due requests to the server. Returns since when that has been going on, by what its sender had seen of
-    /// the Lease, which wrote something; `None` if nothing reached it.
+    /// Delivers due requests to the server. Returns the earliest of their times: for a request that wrote something, the time at
+    /// which its sender had seen the Lease; for any other, `now`. `None` if nothing reached the server.
     pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> Option<i64> {
         let mut first = None;
         for mail in &mut self.mail {
@@ -159,7 +159,7 @@ impl Network {
         first
     }
 
-    /// The answer to a request, if it is back by now.
+    /// Returns the response to a request if it has arrived by now.
     fn take(&mut self, number: u64, now: i64) -> Option<Answer> {
         let index = self.mail.iter().position(|mail| {
             mail.number == number && mail.answer.is_some() && mail.returns.is_some_and(|at| at <= now)
@@ -167,7 +167,7 @@ impl Network {
         self.mail.swap_remove(index).answer
     }
 
-    /// The sender no longer waits for an answer; the request may still arrive.
+    /// Forgets a request whose sender no longer waits for the response; the request itself may still arrive.
     fn forget(&mut self, number: u64) {
         self.mail.retain(|mail| mail.number != number || mail.arrives.is_some());
     }
@@ -219,42 +219,42 @@ fn seen_in(lease: &Object, server: &Server) -> SeenLease {
 /// Stage of a candidate.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// The next round begins then, by its own clock.
+    /// Resting until the next round begins, by its own clock.
     Resting(Duration),
-    /// It waits for the answer to this request since then.
+    /// Waiting since then for the response to this request.
     Asking(u64, Duration),
 }
 
-/// A collector as a candidate for the Lease.
+/// A collector that is a candidate for the Lease.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     election: Election,
-    /// Identity in the Lease.
+    /// Identity on the Lease.
     pub identity: String,
     seen: Option<SeenLease>,
-    /// Where its clock began, in the world's time, and how much faster it runs, in a thousandth.
+    /// World time at which its clock began, and the clock's excess speed in thousandths.
     born: i64,
     rate: i64,
     stage: Stage,
-    /// When, in the world's time, the round was begun that is under way, and the one by which it leads.
+    /// World times at which the current round began, and the round through which it leads.
     round_begun: i64,
     granted: i64,
     defect: Option<Defect>,
 }
 
-/// The clocks of a candidate, milliseconds.
+/// Readings of a candidate's clocks in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// The world's.
+    /// Time of the world.
     pub now: i64,
     /// Reading of its wall clock, which is only written to the Lease.
     pub wall: i64,
-    /// Nothing of it reaches the server now.
+    /// True if no request of the candidate reaches the server now.
     pub is_cut_off: bool,
 }
 
 impl Candidate {
-    /// Collector `number` begins to stand for election.
+    /// Makes collector `number` a candidate in the election.
     #[must_use]
     pub fn new(number: usize, now: i64, network: &mut Network, defect: Option<Defect>) -> Self {
         let identity = format!("collector-{number}");
@@ -271,20 +271,19 @@ impl Candidate {
         }
     }
 
-    /// Its own time.
+    /// Returns the candidate's own time.
     fn clock(&self, now: i64) -> Duration {
         let passed = (now - self.born) * (1_000 + self.rate) / 1_000;
         Duration::from_millis(u64::try_from(passed).unwrap_or(0))
     }
 
-    /// Reports whether it asks its engines for nothing, because it does not lead. That its time is over it may not
-    /// have noticed.
+    /// Reports whether it asks its engines for nothing because it does not lead. It may not have noticed yet that its time is over.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.election.acts_until().is_none()
     }
 
-    /// Reports whether its gate lets something out that changes anything.
+    /// Reports whether its gate lets any change pass.
     #[must_use]
     pub fn may_act(&self, now: i64) -> bool {
         if self.defect == Some(Defect::ActsOn) {
@@ -293,7 +292,7 @@ impl Candidate {
         self.election.may_act(self.clock(now))
     }
 
-    /// Continues the election. False if it has lost the Lease, and exits.
+    /// Continues the election. Returns false if the candidate has lost the Lease and exits.
     pub fn go_on(&mut self, times: Times, network: &mut Network) -> bool {
         let clock = self.clock(times.now);
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
@@ -319,7 +318,7 @@ impl Candidate {
                         Round::HeldByOther if led => return false,
                         Round::HeldByOther | Round::Failed(_) => {}
                     }
-                    // Those that wait do so for a little longer than those that lead, each for another time.
+                    // Waiting candidates wait a little longer than a leader, each for a different time.
                     let spread = if self.is_held() { network.random.below(200) } else { 0 };
                     let pause = RETRY_PERIOD + RETRY_PERIOD * u32::try_from(spread).unwrap_or(0) / 1_000;
                     self.stage = Stage::Resting(clock + pause);
@@ -345,7 +344,7 @@ impl Candidate {
         self.stage = Stage::Asking(number, self.clock(times.now));
     }
 
-    /// Ends its time, and gives the Lease back if it has it.
+    /// Ends the candidate's time, and gives the Lease back if it holds it.
     pub fn release(&mut self, times: Times, network: &mut Network) {
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
         if let Some(record) = self.election.release(wall) {
@@ -354,7 +353,7 @@ impl Candidate {
     }
 }
 
-/// Holder of the Lease by the store's own log, and the time since that log is valid.
+/// Holder of the Lease according to the store's own log, and the time since which that log is valid.
 #[derive(Clone, Debug, Default)]
 pub struct Reign {
     holder: String,
@@ -362,7 +361,7 @@ pub struct Reign {
 }
 
 impl Reign {
-    /// Takes in a change of the Lease. Returns the holder, if it is another one.
+    /// Takes in a change of the Lease. Returns the holder if it has changed.
     pub fn stored(&mut self, change: &Change) -> Option<String> {
         let lease: Value =
             change.value.as_ref().and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
@@ -370,7 +369,7 @@ impl Reign {
         (std::mem::replace(&mut self.holder, holder.clone()) != holder).then_some(holder)
     }
 
-    /// The store was put back: it says again what it said before, and nothing of what was granted since.
+    /// Notes that the store was put back: it repeats its earlier state, without anything that was granted since.
     pub fn restored(&mut self, server: &Server, now: i64) {
         self.restored = now;
         let (reply, _) = perform(server, &Ask::Read, None, false);
@@ -380,8 +379,8 @@ impl Reign {
         };
     }
 
-    /// A request by somebody who had seen the Lease so long ago has changed it. Versions repeat after a restore: what had
-    /// been seen before was another one, and it is taken from whoever had been granted it since.
+    /// Notes that a request has changed the Lease whose sender had last seen it at `since`. Versions repeat after a restore: the
+    /// sender had seen a different Lease, and takes it from a candidate that was granted it since.
     pub fn landed(&mut self, since: i64, now: i64) {
         if since <= self.restored && self.restored > 0 {
             self.restored = now;
@@ -393,13 +392,13 @@ impl Reign {
         candidate.granted <= self.restored
     }
 
-    /// Reports whether the Lease has passed on, since a request was sent, from who sent it.
+    /// Reports whether the Lease has passed from the sender of a request to another candidate since the request was sent.
     #[must_use]
     pub fn has_passed_on(&self, identity: &str) -> bool {
         self.holder != identity
     }
 
-    /// A candidate sends something that changes the cluster. True if that is not judged.
+    /// Judges a candidate that sends a change to the cluster. Returns true if the case is exempt.
     pub fn judge_sent(&self, candidate: &Candidate, what: &str) -> Result<bool, Violation> {
         if self.is_forgotten(candidate) {
             return Ok(true);
@@ -411,7 +410,7 @@ impl Reign {
         Ok(false)
     }
 
-    /// No two may act at once, whether they move or not.
+    /// Checks that no two candidates may act at once, whether they move or not.
     pub fn judge_together<'c>(
         &self,
         candidates: impl Iterator<Item = &'c Candidate>,
@@ -428,29 +427,29 @@ impl Reign {
     }
 }
 
-/// Until when whose requests do not reach the server.
+/// Collectors whose requests do not reach the server, with the time until then.
 #[derive(Clone, Debug, Default)]
 pub struct CutOff(BTreeMap<usize, i64>);
 
 impl CutOff {
-    /// Collector `number` is cut off until then.
+    /// Cuts off collector `number` until then.
     pub fn cut(&mut self, number: usize, until: i64) {
         self.0.insert(number, until);
     }
 
-    /// Reports whether it is.
+    /// Reports whether a collector is cut off.
     #[must_use]
     pub fn is(&self, number: usize, now: i64) -> bool {
         self.0.get(&number).is_some_and(|until| now < *until)
     }
 
-    /// No candidate leads any more.
+    /// Ends all partitions.
     pub fn heal(&mut self) {
         self.0.clear();
     }
 }
 
-/// Replaces the reply to an election, if the defect says so.
+/// Replaces the reply to an election if the defect requires it.
 fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
     match (reply, defect) {
         (Reply::Found(record), Some(Defect::LeaseDurationUnawaited)) => {

@@ -1,4 +1,4 @@
-//! Actions of clients: create, change owners, finalize, delete, under every policy and in every order.
+//! Actions of clients: they create objects, change owners, finalize and delete, under every policy and in every order.
 
 use gc_collectors::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_registry::api::DeleteOptions;
@@ -10,16 +10,16 @@ use crate::random::Random;
 use crate::server::Server;
 use crate::truth::{TrueObject, Truth, show};
 
-/// Names are few, so that they are used again.
+/// Names of objects, few enough to be used again.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// Weight of each of [`KINDS`] in creations. Those without contents are cheap, and no worse than the others.
+/// Weight of each of [`KINDS`] in creations. Kinds without contents are cheap, and as useful as the others.
 const OFTEN: [u32; ORDINARY_KINDS] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
 /// Number of objects above which clients stop creating.
 const OBJECTS: usize = 14;
 /// A finalizer that is not the collector's.
 const FINALIZER: &str = "example.com/hold";
 
-/// Lets a client do one thing; says what.
+/// Performs one action of a client, and returns its description.
 pub fn act(server: &Server, truth: &Truth, salt: u64, protected: bool) -> String {
     let mut random = Random::new(salt);
     let objects: Vec<&TrueObject> = truth.objects().collect();
@@ -67,7 +67,7 @@ fn create(
     )
 }
 
-/// References to what there is, and now and then to what there is not.
+/// Returns references to existing objects, and now and then to objects that do not exist.
 fn references(truth: &Truth, random: &mut Random, own: Option<&ObservedObject>) -> Vec<Value> {
     let objects: Vec<&TrueObject> = truth.objects().collect();
     let count = random.pick(&[0, 1, 1, 1, 2, 3]);
@@ -137,7 +137,7 @@ fn delete(server: &Server, random: &mut Random, target: &TrueObject) -> String {
     format!("delete {} {}: {}", target.show(), policy.unwrap_or("by default"), shown_result(result.as_ref()))
 }
 
-/// Gives an object a dependent and deletes it right after, in the way that has to wait for the dependent.
+/// Gives an object a dependent and deletes the object right after, by a policy that must wait for the dependent.
 fn leave_behind(server: &Server, random: &mut Random, owner: &TrueObject) -> String {
     let namespace = &*owner.object.key.namespace;
     let kinds: Vec<usize> = (0..ORDINARY_KINDS)
@@ -182,7 +182,7 @@ fn set_owners(server: &Server, truth: &Truth, random: &mut Random, target: &True
     format!("own {} by {}: {}", target.show(), shown(&owners), shown_result(result.as_ref()))
 }
 
-/// Takes off every finalizer that is not a collector's; `protected` says whether anybody protects volumes.
+/// Removes every finalizer that is not a collector's; `protected` tells whether volumes are protected.
 pub fn release(server: &Server, target: &TrueObject, protected: bool) -> String {
     let deletion = target.object.deletion;
     let mut left = Vec::new();
@@ -202,7 +202,7 @@ pub fn release(server: &Server, target: &TrueObject, protected: bool) -> String 
     format!("release {}: {}", target.show(), shown_result(result.as_ref()))
 }
 
-/// Writes something irrelevant.
+/// Makes an irrelevant change.
 pub fn touch(server: &Server, target: &TrueObject, number: u64) -> String {
     let key = &target.object.key;
     let patch = json!({"metadata": {"labels": {"touched": (number % 1_000_000).to_string()}}});
@@ -224,7 +224,7 @@ pub fn end_pods(server: &Server, truth: &Truth) {
     for pod in truth.objects().filter(|object| object.object.deletion.deleting && object.graceful) {
         let key = &pod.object.key;
         let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
-        // Gone already: as well.
+        // If the pod is already gone, that is fine too.
         let _ = server.delete(pod.kind(), &key.namespace, &key.name, options);
     }
 }

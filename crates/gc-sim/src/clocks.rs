@@ -1,5 +1,5 @@
-//! The clocks of a simulated collector: a wall clock that is set and drifts, a monotonic one that stands still while the machine
-//! sleeps, and what it knows of the server's. What follows from them is decided by [`gc_controller::clocks`].
+//! The clocks of a simulated collector: a wall clock that is set and drifts, a monotonic clock that stands still while the machine
+//! sleeps, and an estimate of the server's clock. [`gc_controller::clocks`] decides what follows from them.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::defects::Defect;
 use crate::saboteur::Saboteur;
 use crate::server::BEGINNING_MILLISECONDS;
 
-/// Evidence of an answer about the server's clock.
+/// Evidence in a response about the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerDate {
-    /// Its `Date`: to the second, as of when the request was carried out.
+    /// `Date` of the response: to the second, as of the time when the request was carried out.
     pub date: i64,
-    /// Difference of the server's clock to the world's then, which no header shows.
+    /// Difference between the server's clock and the world's at that time, which no header shows.
     pub server_error: i64,
 }
 
-/// The clocks of one collector.
+/// Clocks of one collector.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     wall: WallClock,
@@ -32,13 +32,13 @@ pub struct Clocks {
     steady: SteadyClock,
     shown: i64,
     moment: Moment,
-    /// Difference of its wall clock to the world's.
+    /// Difference between its wall clock and the world's.
     pub error: i64,
     /// Speed relative to the world's, in thousandths.
     pub drift: i64,
-    /// For how long its machine has slept.
+    /// Time that its machine has slept.
     pub slept: i64,
-    /// Difference of the server's clock to the world's by the last answer in time.
+    /// Difference between the server's clock and the world's according to the last response in time.
     server_error: Option<i64>,
 }
 
@@ -60,12 +60,12 @@ impl Default for Clocks {
 }
 
 impl Clocks {
-    /// So much time passes in the world.
+    /// Lets this time pass in the world.
     pub fn pass(&mut self, milliseconds: i64) {
         self.error += milliseconds * self.drift / 1_000;
     }
 
-    /// Reads them, when it is `now` in the world.
+    /// Reads the clocks at the world time `now`.
     pub fn read(&mut self, now: i64, saboteur: &Saboteur) -> Reading {
         self.shown = now + self.error;
         self.moment = self.moment_at(now);
@@ -80,7 +80,7 @@ impl Clocks {
         }
     }
 
-    /// The same as a moment, when it is `now` in the world.
+    /// Returns the reading as a moment at the world time `now`.
     #[must_use]
     pub fn moment_at(&self, now: i64) -> Moment {
         let passed = now - BEGINNING_MILLISECONDS - self.slept;
@@ -93,47 +93,47 @@ impl Clocks {
         self.shown
     }
 
-    /// The time by a clock that is never set.
+    /// Returns the time by a clock that is never set.
     #[must_use]
     pub fn steady(&self) -> i64 {
         self.steady.at(self.moment).0
     }
 
-    /// The time by a clock that is never set, when it is `now` in the world.
+    /// Returns the time at the world time `now`, by a clock that is never set.
     #[must_use]
     pub fn steady_at(&self, now: i64) -> i64 {
         self.steady.at(self.moment_at(now)).0
     }
 
-    /// An answer to a request that was sent then (by the steady clock) has come.
+    /// Takes in the response to a request that was sent at that time by the steady clock.
     pub fn observe(&mut self, date: &ServerDate, sent: i64, now: i64) {
         let answered = self.moment_at(now);
         let sent = u64::try_from(sent - BEGINNING_MILLISECONDS).unwrap_or_default();
         let sent = Moment::from_start(Duration::from_millis(sent));
         self.server.observe(Timestamp(date.date), sent, answered, Timestamp(now + self.error));
         if answered.since(sent) <= LONGEST_ROUND_TRIP {
-            // An answer that waited while the machine slept is older than the machine can know: what it takes for the
-            // server's time is wrong by the sleep, and nothing follows from it.
+            // A response that waited while the machine slept is older than the machine can know: its estimate of the server's time
+            // is wrong by the duration of the sleep, and nothing follows from it.
             let age = now - (date.date - date.server_error);
             let is_fresh = age <= milliseconds(LONGEST_ROUND_TRIP + DATE_RESOLUTION);
             self.server_error = is_fresh.then_some(date.server_error);
         }
     }
 
-    /// Reports whether it is time to ask the server for the time.
+    /// Reports whether the collector should now ask the server for the time.
     pub fn poll_question(&mut self, now: i64) -> bool {
         let moment = self.moment_at(now);
         self.server.poll_question(moment)
     }
 
-    /// Reports whether what depends on the time pauses.
+    /// Reports whether decisions that depend on the time are paused.
     pub fn is_paused(&mut self, now: i64) -> bool {
         let moment = self.moment_at(now);
         self.server.compare(moment, Timestamp(now + self.error)).pauses()
     }
 
-    /// Reports whether it can know that its clock and the server's disagree, by how much they really do: the
-    /// judgement of the oracle, who reads no header.
+    /// Reports whether the collector can know that its clock and the server's disagree, based on the real difference: the oracle
+    /// decides this without reading a header.
     #[must_use]
     pub fn must_pause(&self) -> bool {
         let bound = LARGEST_CLOCK_DIFFERENCE + DATE_RESOLUTION + LONGEST_ROUND_TRIP;

@@ -1,5 +1,5 @@
-//! A collector of the world: the controllers that ship, each with its engine and all restraints, and an adapter between them
-//! and the server that is as slow, and delivers in as odd an order, as the story wants.
+//! A collector of the world: the controllers that ship, each with its engine and all restraints, and an adapter between them and
+//! the server that is as slow, and delivers in as odd an order, as the story requires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,18 +34,18 @@ use crate::server::Server;
 use crate::story::{DiscoveryFault, Story, StreamFault};
 use crate::watching::Watcher;
 
-/// A request on its way to the server.
+/// A request in flight to the server.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    /// The effect.
+    /// Effect that the request performs.
     pub effect: Effect,
-    /// Its number with its controller; what a defect wants besides has none.
+    /// Number with its controller; `None` for additional requests of a defect.
     pub number: Option<u64>,
-    /// The list of barriers that it is.
+    /// List of a barrier, if the request is one.
     pub list: Option<List>,
-    /// When it was decided, by a clock that only runs forward.
+    /// Time of the decision, by a clock that only runs forward.
     pub moment: Moment,
-    /// The server's revision when it was decided.
+    /// Server's revision at the time of the decision.
     pub decided: u64,
     /// Delivered version of each kind at that time, by index.
     pub delivered: Vec<u64>,
@@ -55,34 +55,34 @@ pub struct Flight {
     pub set_back: u64,
     /// Deciding collector.
     pub collector: usize,
-    /// The kind that it is about, if the collector knew it when it was sent.
+    /// Kind of the target, if the collector knew it when the request was sent.
     pub kind: Option<usize>,
     /// Deciding part of the collector.
     pub part: Part,
     /// Reading of the collector's wall clock at that time.
     pub clock: i64,
-    /// The same by a clock that is never set.
+    /// Reading at that time of a clock that is never set.
     pub steady: i64,
-    /// The live reads of nodes that had been answered to that part then.
+    /// Live reads of nodes that had been answered to that part by then.
     pub looks: BTreeMap<Arc<str>, LookUp>,
-    /// Number of consecutive answers that the node's machine is gone, and the time of the first.
+    /// Number of consecutive answers that the machine of the node is gone, and the time of the first.
     pub absences: (u32, i64),
-    /// Since when the node that it looks up had not been known.
+    /// Time since which the node that it looks up had not been known.
     pub unknown_since: Option<i64>,
-    /// True if it has left its sender.
+    /// True if the request has left its sender.
     pub handed: bool,
-    /// By which policy it was decided.
+    /// Policy that decided it.
     pub policy: Option<Member>,
-    /// Kinds that are served, and that discovery had hidden from the collector.
+    /// Served kinds that discovery had hidden from the collector.
     pub withdrawn: BTreeMap<usize, Withdrawal>,
 }
 
-/// The moment at which discovery hid a kind from a collector that knew it.
+/// Time at which discovery hid a kind from a collector that knew it.
 #[derive(Clone, Debug)]
 pub struct Withdrawal {
-    /// When that was, by a clock that is never set.
+    /// Time by a clock that is never set.
     pub since: i64,
-    /// The delivered version of each kind at that time, by index.
+    /// Delivered version of each kind at that time, by index.
     pub delivered: Vec<u64>,
 }
 
@@ -94,31 +94,31 @@ impl Flight {
     }
 }
 
-/// An answer on its way back.
+/// A response on its way back.
 #[derive(Clone, Debug)]
 pub struct Return {
-    /// The request in flight.
+    /// Request that was performed.
     pub flight: Flight,
-    /// Its result.
+    /// Result of the request.
     pub performed: PerformedRequest,
-    /// Evidence about the server's clock, if the server wrote the answer.
+    /// Evidence about the server's clock, if the server wrote the response.
     pub date: Option<ServerDate>,
 }
 
 /// A collector.
 pub struct Collector {
-    /// Its number.
+    /// Number of the collector.
     pub number: usize,
-    /// The owner-reference collector.
+    /// Controller of the owner-reference collector.
     ownership: Controller<ByEvents<Engine>>,
     /// Result and time of its last turn.
     rest: Rest,
     moment: Moment,
-    /// Restraints of all of its controllers.
+    /// Restraints of all its controllers.
     pub process: Process,
-    /// The retention collectors, if the story has them.
+    /// Retention collectors, if the story has them.
     pub retention: Option<Retention>,
-    /// The policies, if the story has retention.
+    /// Policies, if the story has retention.
     pub policies: Option<Policies>,
     saboteur: Saboteur,
     watchers: BTreeMap<ResourceId, Watcher>,
@@ -126,20 +126,20 @@ pub struct Collector {
     withdrawn: BTreeMap<usize, Withdrawal>,
     next_resource: u32,
     announced: bool,
-    /// Requests on their way.
+    /// Requests in flight.
     pub requests: Vec<Flight>,
-    /// Answers on their way.
+    /// Responses in flight.
     pub returns: Vec<Return>,
-    /// Its clocks, and what it knows of the server's.
+    /// Clocks of the collector, and its knowledge of the server's.
     pub clocks: Clocks,
-    /// It does not move for now.
+    /// True if the collector does not move for now.
     pub paused: bool,
-    /// It stands for election, if there is one.
+    /// Candidate in the election, if there is one.
     pub candidate: Option<Candidate>,
     /// Number of events delivered.
     pub events: u64,
     next_own_effect: u64,
-    /// Redeliveries by watches that have ended.
+    /// Number of redeliveries by watches that have ended.
     redelivered: u64,
     /// Last version of each closed watch.
     former: Vec<u64>,
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// A collector that knows nothing yet.
+    /// Creates a collector that knows nothing yet.
     #[must_use]
     pub fn new(number: usize, config: Config, story: &Story, saboteur: Saboteur) -> Self {
         let Story { retention, breaker, .. } = *story;
@@ -183,7 +183,7 @@ impl Collector {
         }
     }
 
-    /// The ownership engine.
+    /// Returns the ownership engine.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.ownership.engine().0
@@ -195,19 +195,19 @@ impl Collector {
         &self.saboteur
     }
 
-    /// The kind that a resource number stands for.
+    /// Returns the kind that a resource number stands for.
     #[must_use]
     pub fn kind_of(&self, resource: ResourceId) -> Option<usize> {
         self.watchers.get(&resource).map(|watcher| watcher.kind)
     }
 
-    /// The number that the collector gave a kind, if it knows the kind now.
+    /// Returns the number that the collector gave a kind, if it knows the kind now.
     #[must_use]
     pub fn resource_of(&self, kind: usize) -> Option<ResourceId> {
         self.known.get(&kind).map(|info| info.id)
     }
 
-    /// Passes to the ownership engine what a watch or discovery delivered.
+    /// Passes a delivery of a watch or of discovery to the ownership engine.
     fn observe(&mut self, event: Event, server: &Server) {
         self.tell_of(event, true, server);
     }
@@ -238,7 +238,7 @@ impl Collector {
         }
     }
 
-    /// As the adapter of the owner-reference collector does.
+    /// Delivers an event as the adapter of the owner-reference collector does.
     fn deliver_event(&mut self, event: Event, is_delivered: bool) {
         if is_delivered {
             self.ownership.delivered(&event);
@@ -247,7 +247,7 @@ impl Collector {
     }
 
     fn send(&mut self, part: Part, number: Option<u64>, effect: Effect, revision: u64) {
-        // Retention continues with what was delivered last when discovery takes a kind away.
+        // When discovery removes a kind, retention continues with its last deliveries.
         let mut delivered = match part {
             Part::Ownership => vec![0; KINDS.len()],
             _ => self.former.clone(),
@@ -304,8 +304,8 @@ impl Collector {
         });
     }
 
-    /// Sets the time: for the ownership engine by a clock that is never set, for whatever depends on the time in objects by the wall
-    /// clock.
+    /// Sets the time: by a clock that is never set for the ownership engine, and by the wall clock for everything that depends on
+    /// times in objects.
     pub fn tick(&mut self, now: i64) {
         let reading = self.clocks.read(now, &self.saboteur);
         let steady = Timestamp(self.clocks.steady());
@@ -322,14 +322,14 @@ impl Collector {
         }
     }
 
-    /// Takes note of what restrains its controllers now.
+    /// Updates the restraints of its controllers.
     fn look_around(&mut self, now: i64) {
         self.process.is_standby = self.candidate.as_ref().is_some_and(Candidate::is_held);
         self.process.clocks_disagree =
             !self.saboteur.is(Defect::ClockUncompared) && self.clocks.is_paused(now);
     }
 
-    /// The operator has given other orders, or has resumed what the breaker had stopped: what was held is decided again.
+    /// Applies new orders of the operator, or a resumed breaker: withheld effects are decided again.
     pub fn orders_changed(&mut self) {
         let watchers = &self.watchers;
         let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
@@ -344,7 +344,7 @@ impl Collector {
         }
     }
 
-    /// Other bounds of the concurrency limit count from now on.
+    /// Sets new bounds of the concurrency limit.
     pub fn set_concurrency(&mut self, concurrency: ConcurrencyOptions) {
         self.ownership.set_concurrency(concurrency);
         if let Some(retention) = &mut self.retention {
@@ -355,18 +355,18 @@ impl Collector {
         }
     }
 
-    /// Returns the reading of its wall clock.
+    /// Returns the reading of the wall clock.
     #[must_use]
     pub fn clock(&self) -> i64 {
         self.clocks.shown()
     }
 
-    /// When the owner-reference collector has something to do again, and when everything else does, by the world's time.
+    /// Returns the world times at which the owner-reference collector has something to do again, and at which everything else does.
     #[must_use]
     pub fn next_wakeups(&self, now: i64) -> (Option<i64>, Option<i64>) {
         let moment = self.clocks.moment_at(now);
         let later = |due: Moment| {
-            // Not earlier than it is due.
+            // The result is never earlier than the work is due.
             let wait = due.since(moment).as_nanos().div_ceil(1_000_000);
             now + i64::try_from(wait).unwrap_or(i64::MAX / 2)
         };
@@ -380,7 +380,7 @@ impl Collector {
         (ownership.map(later), retention.into_iter().chain(policies).min().map(later))
     }
 
-    /// Polls for effects, at most `most`. Returns how many there were, and lists.
+    /// Polls for effects, at most `most`. Returns the number of effects and lists together.
     pub fn take_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
         self.look_around(now);
         self.moment = self.clocks.moment_at(now);
@@ -473,7 +473,7 @@ impl Collector {
             if let Some((kind, delivered)) = policies.delivered(&member) {
                 flight.delivered[kind] = delivered;
             }
-            // Policies have watches of their own.
+            // Policies have their own watches.
             flight.set_back = policies.redelivered(&member);
             if self.saboteur.is(Defect::PolicyRepeats) {
                 twin = Some(Flight { number: None, policy: Some(member.clone()), ..flight.clone() });
@@ -495,7 +495,7 @@ impl Collector {
         }
     }
 
-    /// Takes an answer.
+    /// Takes a response.
     pub fn take_return(&mut self, answer: Return, server: &Server, now: i64) {
         let Return { flight, performed, date } = answer;
         if let Some(date) = date {
@@ -574,7 +574,7 @@ impl Collector {
         }
     }
 
-    /// One round of discovery.
+    /// Performs one round of discovery.
     pub fn discover(&mut self, server: &Server, fault: Option<DiscoveryFault>, salt: u64) {
         if fault == Some(DiscoveryFault::Failed) {
             return;
@@ -636,14 +636,14 @@ impl Collector {
         self.watchers.len()
     }
 
-    /// The resource at a position.
+    /// Returns the resource at a position.
     #[must_use]
     pub fn resource_at(&self, position: usize) -> Option<ResourceId> {
         let count = self.watchers.len();
         if count == 0 { None } else { self.watchers.keys().nth(position % count).copied() }
     }
 
-    /// The watch of a resource tells a lie next: in its list, which begins again, or in what it delivers.
+    /// Makes the watch of a resource lie next: in its list, which begins again, or in its deliveries.
     pub fn deceive(&mut self, id: ResourceId, lie: (Lie, u64), server: &Server) {
         if lie.0.channel() == LieChannel::Lists {
             self.saboteur.deceive();
@@ -662,8 +662,7 @@ impl Collector {
         }
     }
 
-    /// The server was replaced by one with an older store: every watch fails and lists again, and what was on its way
-    /// is lost.
+    /// Reacts to a replaced server with an older store: every watch fails and lists again, and everything in flight is lost.
     pub fn disconnect(&mut self, server: &Server) {
         if let Some(policies) = &mut self.policies {
             policies.disconnect();
@@ -683,11 +682,11 @@ impl Collector {
         }
     }
 
-    /// Lets the watch of a resource deliver at most `most` events. Returns whether it delivered any.
+    /// Lets the watch of a resource deliver at most `most` events. Returns true if it delivered any.
     pub fn deliver(&mut self, id: ResourceId, most: usize, server: &Server) -> bool {
         let Some(mut watcher) = self.watchers.remove(&id) else { return false };
         let events = watcher.read(id, most, server);
-        // Back before the engine acts on what is delivered: requests note how far the watches are.
+        // Put back before the engine acts on the delivery: requests record the position of the watches.
         let kind = watcher.kind;
         self.watchers.insert(id, watcher);
         let any = !events.is_empty();
@@ -701,7 +700,7 @@ impl Collector {
         any
     }
 
-    /// Lets one of the watches of the policies deliver something. Returns whether it did.
+    /// Lets one of the watches of the policies deliver something. Returns true if it did.
     pub fn deliver_to_policies(&mut self, position: usize, most: usize, server: &Server) -> bool {
         let Some(policies) = &mut self.policies else { return false };
         let delivered = policies.deliver(position, most, server);
@@ -710,7 +709,7 @@ impl Collector {
     }
 }
 
-/// An effect without a reason.
+/// Returns an effect without a reason.
 fn unreasoned(id: u64, request: Request) -> Effect {
     let reason = Reason { verdict: Verdict::NothingBlocks, owners: Vec::new(), evidence: Vec::new() };
     Effect { id: EffectId(id), request, reason }

@@ -1,5 +1,5 @@
-//! Known defects, planted between the engine and the world: each is a mistake that a collector or its adapter could
-//! make, and that the oracles must notice. Nothing of the product is changed for them.
+//! Known defects, planted between the engine and the world: each is a mistake that a collector or its adapter could make, and that
+//! the oracles must notice. Nothing in the product is changed for them.
 
 use gc_controller::breaker::BreakerOptions;
 
@@ -127,13 +127,13 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// Reports whether it believes what one answer says: it is looked for in worlds with a liar.
+    /// Reports whether the defect believes a single answer: such a defect is searched for in worlds with a liar.
     #[must_use]
     pub fn is_credulity(self) -> bool {
         self >= Self::CrossedBelieved
     }
 
-    /// The lies that it believes.
+    /// Returns the lies that the defect believes.
     #[must_use]
     pub fn believed(self) -> &'static [Lie] {
         match self {
@@ -158,7 +158,7 @@ impl Defect {
         }
     }
 
-    /// Reports whether it believes a removal that a watch reports, without a second answer.
+    /// Reports whether the defect believes a removal that a watch reports, without a second answer.
     #[must_use]
     pub fn believes_removals(self) -> bool {
         matches!(
@@ -175,8 +175,8 @@ impl Defect {
         )
     }
 
-    /// Reports whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of
-    /// retention, of elections, of policies, of namespaces, of lies.)
+    /// Reports whether the defect can be noticed in such a world at all. (Defects are grouped: ownership and restraints, retention,
+    /// elections, policies, namespaces, lies.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self.is_credulity() {
@@ -204,7 +204,7 @@ impl Defect {
     }
 }
 
-/// Every defect, its name on the command line, and what it is.
+/// Every defect with its name on the command line and its description.
 pub const DEFECTS: [(Defect, &str, &str); 114] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
@@ -494,7 +494,7 @@ pub const DEFECTS: [(Defect, &str, &str); 114] = [
     ),
 ];
 
-/// The defect with a name.
+/// Returns the defect with a name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Defect> {
     DEFECTS.iter().find(|row| row.1 == name).map(|row| row.0)

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 /// A kind that clients use.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Group; empty for core.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// Served versions; the first is watched.
+    /// Served versions; the first one is watched.
     pub versions: &'static [&'static str],
     /// Plural name.
     pub resource: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Scope.
+    /// Scope of the kind.
     pub scope: Scope,
-    /// True if a definition of custom resources brings it.
+    /// True if a CustomResourceDefinition defines it.
     pub custom: bool,
 }
 
@@ -67,7 +67,7 @@ pub const KINDS: [Kind; 14] = [
     },
 ];
 
-/// Number of [`KINDS`] in every world; the others exist only in worlds with retention.
+/// Number of [`KINDS`] in every world; the others only exist in worlds with retention.
 pub const ORDINARY_KINDS: usize = 9;
 
 /// Resources that the simulated retention collectors watch.
@@ -82,26 +82,26 @@ pub const RETAINED: [objects::Kind; 8] = [
     objects::Kind::Attachment,
 ];
 
-/// Where the objects are that retention collectors look after, by their kind of facts.
+/// Returns the index of the kind whose objects have these facts for retention collectors.
 #[must_use]
 pub fn index_of(kind: objects::Kind) -> Option<usize> {
     let gvr = kind.info().gvr;
     KINDS.iter().position(|row| row.group == &*gvr.group && row.resource == &*gvr.resource)
 }
 
-/// The kind of facts that retention collectors read of a kind, if any does.
+/// Returns the kind of facts that retention collectors read from a kind, if any does.
 #[must_use]
 pub fn facts_of(kind: usize) -> Option<objects::Kind> {
     RETAINED.into_iter().find(|facts| index_of(*facts) == Some(kind))
 }
 
-/// The index of a kind.
+/// Returns the index of a kind.
 #[must_use]
 pub fn kind_index(kind: &str) -> usize {
     KINDS.iter().position(|row| row.kind == kind).unwrap_or(0)
 }
 
-/// The namespaces of a simulated cluster.
+/// Namespaces of a simulated cluster.
 pub const NAMESPACES: [&str; 2] = ["m", "n"];
 
 /// Sample certificate request, in base64.
@@ -115,7 +115,7 @@ const REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIc01JR
 pub const UNKNOWN_KIND: (&str, &str) = ("unknown.example.com/v1", "Mystery");
 
 impl Kind {
-    /// The resource, as discovery names it.
+    /// Returns the resource as named by discovery.
     #[must_use]
     pub fn info(&self, id: ResourceId) -> ResourceInfo {
         let gvr = Gvr {
@@ -138,27 +138,27 @@ impl Kind {
         }
     }
 
-    /// `group/version`, or `version` for core.
+    /// Returns `group/version`, or `version` for core.
     #[must_use]
     pub fn api_version(&self, version: &str) -> String {
         gc_types::api_version(self.group, version)
     }
 
-    /// Reports whether an `apiVersion` is one of those under which it is served.
+    /// Reports whether the kind is served under this `apiVersion`.
     #[must_use]
     pub fn is_served_as(&self, api_version: &str) -> bool {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         group == self.group && self.versions.contains(&version)
     }
 
-    /// Prefix of its keys in the store.
+    /// Returns the prefix of its keys in the store.
     #[must_use]
     pub fn prefix(&self) -> String {
         let group = if self.group.is_empty() { "core" } else { self.group };
         format!("/{group}/{}/", self.resource)
     }
 
-    /// Reports whether a key of the store is one of an object of this kind.
+    /// Reports whether a key of the store belongs to an object of this kind.
     #[must_use]
     pub fn has_key(&self, key: &str) -> bool {
         let group = if self.group.is_empty() { "core" } else { self.group };
@@ -167,7 +167,7 @@ impl Kind {
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// A manifest that the server accepts. `on_node` gives a pod a node, so that its deletion takes time.
+    /// Returns a manifest that the server accepts. `on_node` gives a pod a node, so that its deletion takes time.
     #[must_use]
     pub fn manifest(&self, metadata: Value, on_node: bool) -> Value {
         let containers = json!([{"name": "c", "image": "i"}]);
@@ -197,7 +197,7 @@ impl Kind {
         manifest
     }
 
-    /// The definition that brings it, if it is custom.
+    /// Returns the definition of a custom kind.
     #[must_use]
     pub fn definition(&self) -> Value {
         if self.resource == policies::RESOURCE {
@@ -221,7 +221,7 @@ impl Kind {
         })
     }
 
-    /// Name of its definition.
+    /// Returns the name of its definition.
     #[must_use]
     pub fn definition_name(&self) -> String {
         format!("{}.{}", self.resource, self.group)

@@ -1,12 +1,12 @@
-//! A transport that lies: in some worlds, one answer says something else than the server did. Which one, and when, is decided by
-//! the seed. From then on one law is judged: whatever that answer says, nothing is lost that lives by the store's own log.
+//! A transport that lies: in some worlds, one answer differs from the server's. The seed decides which one, and when. From then on
+//! one law is judged: whatever that answer says, nothing is lost that lives according to the store's own log.
 //!
-//! An answer is replaced only where that says something else than the truth. Before a live read is lied to, a cache that is behind may
+//! An answer is only replaced if the replacement differs from the truth. Before a lie about a live read, an outdated cache may
 //! answer a list, so that there is something to read.
 //!
-//! What cannot be read as a list of the kind that was asked for (`{}`, a proxy's page, items without a version) is refused by the
-//! code that reads lists, which is not simulated; here it comes to a list that failed. Out of scope is a liar who tells the same lie
-//! to lists, to watches and to live reads.
+//! A response that is not a list of the requested kind (`{}`, a proxy's page, items without a version) is refused by the code that
+//! reads lists, which is not simulated; here it becomes a list that failed. A liar that tells the same lie to lists, watches and
+//! live reads is out of scope.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::story::Story;
 const BEHIND: u64 = 12;
 /// Lead over the server that a list claims.
 const AHEAD: u64 = 7;
-/// The lies of some worlds by the remainder of their seed; the seeds of all other worlds keep the lie that they had before there were
-/// these.
+/// Lies of some worlds by the remainder of their seed; the seeds of all other worlds keep the lie that they had before these were
+/// added.
 const BY_REMAINDER: [(u64, Lie); 10] = [
     (0, Lie::OtherUids),
     (4, Lie::RemovedUnversioned),
@@ -38,53 +38,53 @@ const BY_REMAINDER: [(u64, Lie); 10] = [
     (14, Lie::BookmarkWhileOrphaning),
     (18, Lie::OwnedByAbsent),
 ];
-/// What seeds are divided by for that.
+/// Divisor of the seeds for these remainders.
 const WORLDS_PER_LIE: u64 = 23;
 
 /// A lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lie {
-    /// A list says that there is nothing.
+    /// A list is empty.
     Empty,
-    /// A list is complete after half of its objects: a continue token was lost.
+    /// A list is complete after half of its objects, as if a continue token was lost.
     Short,
     /// A list has each object twice.
     Twice,
-    /// A list is of a moment ago, and says so.
+    /// A list is from a moment ago, with its true version.
     Old,
-    /// A list is of a moment ago, and says that it is of now.
+    /// A list is from a moment ago, but claims to be current.
     OldAsNew,
-    /// A list says that it is newer than the server is.
+    /// A list claims to be newer than the server.
     Ahead,
     /// A list has the objects of another resource.
     OtherResource,
     /// A list has the objects under other UIDs.
     OtherUids,
-    /// A list does not say its version.
+    /// A list does not state its version.
     Unversioned,
     /// A list cannot be read as a list of its kind.
     Unreadable,
-    /// A watch delivers again what was deleted long ago.
+    /// A watch delivers again an object that was deleted long ago.
     Revived,
-    /// A watch reports the removal of what lives, as of an earlier version.
+    /// A watch reports the removal of a living object, at an earlier version.
     RemovedBefore,
-    /// A watch reports the removal of what lives in another resource.
+    /// A watch reports the removal of a living object in another resource.
     RemovedElsewhere,
-    /// A watch reports the removal of what lives, as of no version.
+    /// A watch reports the removal of a living object, at no version.
     RemovedUnversioned,
-    /// A watch reports the removal of what lives under the name of another object.
+    /// A watch reports the removal of a living object under the name of another one.
     RemovedUnderAnotherName,
     /// A watch delivers an object of another resource.
     AddedElsewhere,
-    /// A watch says that it is further than the server.
+    /// A watch claims to be ahead of the server.
     BookmarkAhead,
-    /// A watch reports the removal of what lives, as of a later version.
+    /// A watch reports the removal of a living object, at a later version.
     RemovedLater,
-    /// A watch shows, at a later version, that an object waits for its dependents, which is not being deleted.
+    /// A watch shows, at a later version, that an object waits for its dependents, although it is not being deleted.
     MarkedWaiting,
-    /// A watch shows, at a later version, that an object orphans its dependents, which is not being deleted.
+    /// A watch shows, at a later version, that an object orphans its dependents, although it is not being deleted.
     MarkedOrphaning,
-    /// A watch says that it is further than the server while an owner begins to orphan its dependents.
+    /// A watch claims to be ahead of the server while an owner begins to orphan its dependents.
     BookmarkWhileOrphaning,
     /// A watch shows, at a later version, that an object has an owner which does not exist.
     OwnedByAbsent,
@@ -94,7 +94,7 @@ pub enum Lie {
     NotFoundElsewhere,
     /// A live read is answered with a Status of reason NotFound that names nothing.
     NotFoundNameless,
-    /// A live read is answered with another object: an answer to another request.
+    /// A live read is answered with another object, the response to another request.
     Crossed,
     /// A live read is answered with an object that is gone.
     FoundGone,
@@ -104,27 +104,27 @@ pub enum Lie {
     Nothing,
     /// A live read is answered with 410 about the object.
     Gone,
-    /// The list of a barrier says that there is nothing.
+    /// The list of a barrier is empty.
     BarrierEmpty,
     /// The list of a barrier is complete after half of its objects.
     BarrierShort,
 }
 
-/// The part of the conversation that a lie replaces.
+/// Part of the conversation that a lie replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LieChannel {
     /// A list of a watch.
     Lists,
     /// An event of a watch.
     Watches,
-    /// The answer to a live read.
+    /// Response to a live read.
     Reads,
     /// The list of a barrier.
     Barriers,
 }
 
 impl Lie {
-    /// All of them.
+    /// All lies.
     pub const ALL: [Self; 32] = [
         Self::Empty,
         Self::Short,
@@ -160,11 +160,11 @@ impl Lie {
         Self::OwnedByAbsent,
     ];
 
-    /// Those that leave objects out of the list of a watch.
+    /// Lies that omit objects from the list of a watch.
     pub const OMISSIONS: [Self; 6] =
         [Self::Empty, Self::Short, Self::Old, Self::OldAsNew, Self::OtherResource, Self::OtherUids];
 
-    /// Its name in reports.
+    /// Returns the name of the lie in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -203,7 +203,7 @@ impl Lie {
         }
     }
 
-    /// Returns the part of the conversation that it replaces.
+    /// Returns the part of the conversation that the lie replaces.
     #[must_use]
     pub const fn channel(self) -> LieChannel {
         match self {
@@ -242,19 +242,19 @@ impl Lie {
     }
 }
 
-/// The liar of a world: tells one lie.
+/// The liar of a world, who lies once.
 #[derive(Clone, Copy, Debug)]
 pub struct Liar {
-    /// The lie.
+    /// Lie that it tells.
     pub lie: Lie,
-    /// After which of the story's steps it is tempted.
+    /// Step of the story after which it may lie.
     pub at: usize,
     /// Seed of its other choices.
     pub salt: u64,
 }
 
 impl Liar {
-    /// The liar of a story.
+    /// Creates the liar of a story.
     #[must_use]
     pub fn of(story: &Story) -> Self {
         let mut random = Random::new(story.seed ^ 0x006c_6961_7273);
@@ -268,7 +268,7 @@ impl Liar {
     }
 }
 
-/// A list as a liar tells it: its objects, those of another resource perhaps, and its version. `None` if it cannot be read.
+/// Returns a list as a liar gives it: its objects, perhaps those of another resource, and its version. `None` if it cannot be read.
 pub(crate) fn list_instead(
     (lie, salt): (Lie, u64),
     honest: ObjectList,
@@ -306,7 +306,7 @@ pub(crate) fn list_instead(
     Some((items, version))
 }
 
-/// Returns the UID under which a liar lists an object: no two objects have the same.
+/// Returns the UID under which a liar lists an object; it is different for every object.
 pub(crate) fn another_uid(uid: &Uid) -> Uid {
     let other =
         |digit: char| digit.to_digit(16).and_then(|value| char::from_digit(15 - value, 16)).unwrap_or(digit);
@@ -315,17 +315,17 @@ pub(crate) fn another_uid(uid: &Uid) -> Uid {
 
 /// An event that a liar reports in a watch.
 pub(crate) enum LiarEvent {
-    /// The object is there.
+    /// The object exists.
     Added(Arc<Object>),
-    /// The object is there at this version, and so.
+    /// The object exists at this version, with this change.
     Changed { object: Arc<Object>, version: u64, change: fn(&mut ObservedObject) },
-    /// It was removed at this version, under its own name if none is given.
+    /// The object was removed at this version, under its own name if none is given.
     Removed { object: Arc<Object>, version: u64, name: Option<&'static str> },
-    /// The watch is this far.
+    /// The watch has reached this version.
     Progress(u64),
 }
 
-/// Returns what a liar reports in a watch of this kind.
+/// Returns the event that a liar reports in a watch of this kind.
 pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Server) -> Option<LiarEvent> {
     let removed = |version, name| {
         living_object(kind, salt, server).map(|object| LiarEvent::Removed { object, version, name })
@@ -378,7 +378,7 @@ pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Serve
     }
 }
 
-/// Returns true if an owner orphans its dependents.
+/// Reports whether an owner orphans its dependents.
 fn orphans(server: &Server) -> bool {
     KINDS.iter().filter_map(|kind| server.list(kind, "", None)?.ok()).any(|list| {
         list.items
@@ -393,7 +393,7 @@ fn living_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>>
     (!items.is_empty()).then(|| Arc::clone(&items[Random::new(salt ^ 1).below(items.len())]))
 }
 
-/// The list of a barrier as a liar tells it.
+/// Turns the list of a barrier into a liar's.
 pub(crate) fn barrier_instead(lie: Lie, items: &mut Vec<Arc<Object>>) {
     match lie {
         Lie::BarrierEmpty => items.clear(),
@@ -402,7 +402,7 @@ pub(crate) fn barrier_instead(lie: Lie, items: &mut Vec<Arc<Object>>) {
     }
 }
 
-/// Something that was there and is not any more, if there is such a thing among the last revisions.
+/// Returns an object that existed in one of the last revisions and no longer does, if there is one.
 fn gone_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>> {
     let at = server.revision().saturating_sub(BEHIND);
     let now = server.list(kind, "", None)?.ok()?.items;
@@ -424,7 +424,7 @@ pub(crate) enum LiarAnswer {
     Page,
 }
 
-/// Answers a GET in place of the server. `None` where it has nothing to say: absence is denied only of what is there.
+/// Answers a GET in place of the server. `None` if there is no such lie: only an existing object can be denied.
 pub(crate) fn read_instead(
     (lie, salt): (Lie, u64),
     kind: &Kind,

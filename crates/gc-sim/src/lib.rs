@@ -1,10 +1,10 @@
 //! A seeded world with faults, and the oracles that judge a run.
 //!
-//! The API server is the real `gc-registry` over a memory store, the collector is the real `gc-ownership` engine; what
-//! lies between them (watches, requests, answers, discovery, clocks) is simulated, and fails in every way that a
-//! network and a cluster have. One thread, one `u64` seed: [`story::Story::new`] decides beforehand everything that will
-//! happen, [`world::run`] makes it happen, [`oracle`] judges it from the store's own log, and [`runner::shrink`] makes
-//! the story of a failure short. `docs/proof.md` says what it proves, and what it does not.
+//! The API server is the real `gc-registry` over a memory store, and the collector is the real `gc-ownership` engine. Everything
+//! between them (watches, requests, responses, discovery, clocks) is simulated, and fails in every way known from networks and
+//! clusters. There is one thread and one `u64` seed: [`story::Story::new`] decides in advance everything that will happen,
+//! [`world::run`] makes it happen, [`oracle`] judges it from the store's own log, and [`runner::shrink`] shortens the story of a
+//! failure. `docs/proof.md` explains what this proves, and what it does not.
 
 pub mod campaign;
 pub mod candidates;

@@ -1,4 +1,4 @@
-//! Losses in a world with a lying transport: findings of the oracles that count there, and a law of its own.
+//! Losses in a world with a lying transport: the findings of the oracles that count there, and a law of its own.
 
 use gc_types::Verdict;
 
@@ -8,8 +8,8 @@ use crate::performed::Part;
 use crate::truth::{TrueChange, TrueObject};
 use crate::violation::{Violation, broken};
 
-/// Reports whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others
-/// go by what was sent to it, or by what it still has to do.
+/// Reports whether the finding of an oracle is a loss regardless of what the collector was delivered. The other findings depend on
+/// what was sent to it, or on its remaining work.
 #[must_use]
 pub fn is_loss(violation: &Violation, part: Part) -> bool {
     match violation.oracle {
@@ -19,8 +19,8 @@ pub fn is_loss(violation: &Violation, part: Part) -> bool {
     }
 }
 
-/// The law of worlds with a liar, where the other oracles go by what was delivered: no pod and no lease is deleted because of a node
-/// that lives, and has lived since before the collector's watch says that it knows all nodes.
+/// The law of worlds with a liar, where the other oracles depend on what was delivered: no pod and no lease is deleted because of a
+/// node that is alive, and has been since before the collector's watch claimed to know all nodes.
 pub fn judge_law(scene: &Scene<'_>, change: &TrueChange) -> Result<(), Violation> {
     let Some(before) = &change.before else { return Ok(()) };
     let flight = scene.flight;

@@ -39,7 +39,7 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --workloads --seed N | --seeds A..B [--record FILE] [--threads N] | --mutations [--limit SEEDS]
                               the same for worlds in which workload controllers run beside the collectors";
 
-/// Arguments.
+/// Arguments of the command line.
 #[derive(Debug, Default)]
 struct Arguments {
     seeds: Option<String>,
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Worlds with workload controllers: one with everything that happens in it, many, or one for each defect.
+/// Runs worlds with workload controllers: one with a trace of its events, many, or one for each defect.
 fn with_workloads(arguments: &Arguments, seeds: Option<&Range<u64>>) -> bool {
     if let Some(seed) = arguments.seed {
         let report = workloads::run(seed, None, true);
@@ -227,7 +227,7 @@ fn threads(arguments: &Arguments) -> u64 {
     arguments.threads.unwrap_or(cores)
 }
 
-/// Runs many worlds, and says what happened in them.
+/// Runs many worlds, and reports their events.
 fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
     let options = Options { defect: arguments.mutation, liars: arguments.liars, trace: false };
     let mut summary = Summary::default();
@@ -245,7 +245,7 @@ fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
     succeeded
 }
 
-/// Runs all seeds that are not recorded yet, slice by slice. True if no world failed, those recorded before included.
+/// Runs all seeds that are not recorded yet, slice by slice. Returns true if no world failed, including those recorded before.
 fn campaign(
     seeds: &Range<u64>,
     arguments: &Arguments,

@@ -1,4 +1,4 @@
-//! Metadata as adapters read it: from the stored text of an object, and nothing of the rest of it.
+//! Metadata as adapters read it: from the stored text of an object, without reading the rest.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// Bytes before the metadata in every stored object.
 const BEFORE: usize = b"{\"metadata\":".len();
 
-/// The fields of metadata that anybody here asks for. (No name, UID or finalizer needs an escape in JSON.)
+/// The fields of metadata that are needed here. (No name, UID or finalizer needs an escape in JSON.)
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata<'a> {
@@ -37,7 +37,7 @@ pub struct Metadata<'a> {
     pub annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
     #[serde(borrow)]
     owner_references: Vec<Reference<'a>>,
-    /// The version, which is not part of the stored text.
+    /// Version of the object, which is not part of the stored text.
     #[serde(skip)]
     pub resource_version: ResourceVersion,
 }
@@ -54,17 +54,17 @@ struct Reference<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Of an object as it is stored at a revision.
+    /// Reads the metadata of an object as stored at a revision.
     #[must_use]
     pub fn stored(object: &'a [u8], revision: u64) -> Option<Self> {
         Self::read(object.get(BEFORE..)?, revision)
     }
 
-    /// Of an object as it was answered.
+    /// Reads the metadata of an object in a response.
     #[must_use]
     pub fn of(object: &'a Object) -> Option<Self> {
         let Some((text, revision)) = object.stored_metadata() else {
-            // It was brought into the form of today's schema, so that it is a value.
+            // The object was converted to today's schema, so it is a value.
             let value = object.metadata().ok()?;
             let mut metadata = Self::deserialize(value).ok()?;
             metadata.resource_version = ResourceVersion(value["resourceVersion"].as_str()?.parse().ok()?);
@@ -79,7 +79,7 @@ impl<'a> Metadata<'a> {
         Some(metadata)
     }
 
-    /// Returns the retention annotations, if it has any.
+    /// Returns the retention annotations, if there are any.
     #[must_use]
     pub fn marks(&self) -> Option<Marks> {
         let mark = |name: &str| self.annotations.get(name).map(|text| Arc::from(&**text));
@@ -94,7 +94,7 @@ impl<'a> Metadata<'a> {
         (!marks.is_empty()).then_some(marks)
     }
 
-    /// Returns the engine's view of it.
+    /// Returns the engine's view of the object.
     #[must_use]
     pub fn observed(&self, resource: ResourceId) -> ObservedObject {
         let owners = self.owner_references.iter().map(|owner| OwnerReference {
@@ -124,7 +124,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Returns the engine's view of an object as it was answered.
+/// Returns the engine's view of an object in a response.
 #[must_use]
 pub fn observed(object: &Object, resource: ResourceId) -> Option<ObservedObject> {
     Metadata::of(object).map(|metadata| metadata.observed(resource))

@@ -1,6 +1,6 @@
-//! Worlds of terminating namespaces: the real decisions of the namespace controller, whose deletions of collections no
-//! precondition can guard, over the real registry. Namespaces are deleted and recreated under their names, requests arrive
-//! late, groups cannot be discovered, controllers die and are replaced by others.
+//! Worlds of terminating namespaces: the real decisions of the namespace controller, whose deletions of collections no precondition
+//! can guard, over the real registry. Namespaces are deleted and created again under their names, requests arrive late, groups
+//! cannot be discovered, and controllers die and are replaced by others.
 
 mod controller;
 mod requests;
@@ -36,20 +36,20 @@ use requests::{Asker, NAMESPACE, contained_kinds};
 use restraints::RestraintBook;
 use shown::{shown, shown_reply};
 
-/// The namespaces that come and go.
+/// Namespaces that come and go.
 const NAMES: [&str; 2] = ["x", "y"];
-/// Names of objects: few, so that they are used again.
+/// Names of objects, few enough to be used again.
 const OBJECTS: [&str; 4] = ["a", "b", "c", "d"];
 const HOLD: &str = "example.com/hold";
 /// Number of objects that are created with a namespace.
 const OBJECTS_OF_A_NAMESPACE: usize = 3;
 /// Number of objects above which clients stop creating.
 const MOST_OBJECTS: usize = 10;
-/// Maximum number of requests and answers that arrive in one moment: a pass takes some twenty.
+/// Maximum number of requests and responses that arrive in one moment: a pass takes some twenty.
 const MOST_AT_ONCE: usize = 8;
-/// Number of further losses per thousand deletions of collections, and finalizations, in bad weather: what matters here.
+/// Additional losses per thousand deletions of collections and finalizations in bad weather, since these matter most here.
 const LOST: u32 = 150;
-/// Number of cases per thousand in which what was lost arrives before what was sent last.
+/// Number of cases per thousand in which a lost request arrives before the one that was sent last.
 const LATE: u32 = 15;
 /// Number of moments with faults per thousand in which a controller dies.
 const CRASHES: u32 = 50;
@@ -57,16 +57,16 @@ const CRASHES: u32 = 50;
 const MOMENT_MILLISECONDS: usize = 1_000;
 /// Time that passes in steps, milliseconds.
 const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
-/// All namespaces are listed this often, milliseconds.
+/// Interval at which all namespaces are listed, in milliseconds.
 const SYNC_MILLISECONDS: i64 = 300_000;
 /// Duration of the first rest, in which finalizers may hold namespaces, milliseconds.
 const FIRST_REST_MILLISECONDS: i64 = 200_000;
-/// Maximum time until every terminating namespace is gone, once nothing holds it: the longest delay after
-/// failures, requests that may still be executed, and the next pass, milliseconds.
+/// Maximum time until every terminating namespace is gone once nothing holds it, in milliseconds: the longest delay after failures,
+/// requests that may still be executed, and the next pass.
 const LAST_REST_MILLISECONDS: i64 = 300_000;
-/// Delay that the server asks of a client with too many requests.
+/// Delay that the server asks of a client that sends too many requests.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Maximum number of rounds of requests and answers in a rest.
+/// Maximum number of rounds of requests and responses in a rest.
 const REST_ROUNDS: usize = 6_000;
 
 struct NamespaceWorld<'a> {
@@ -89,7 +89,7 @@ struct NamespaceWorld<'a> {
     report: Report,
 }
 
-/// Makes a story happen.
+/// Runs a story.
 #[must_use]
 pub fn run(story: &Story, options: Options) -> Report {
     let mut world = NamespaceWorld {
@@ -214,7 +214,7 @@ impl NamespaceWorld<'_> {
         }
     }
 
-    /// A moment in which a controller takes answers and sends requests, and in which some of both arrive.
+    /// Simulates a moment in which a controller takes responses and sends requests, and some of both arrive.
     fn bustle(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
         self.pass(i64::try_from(random.below(MOMENT_MILLISECONDS)).unwrap_or(0));
         if random.chance(400) {
@@ -306,7 +306,7 @@ impl NamespaceWorld<'_> {
         )
     }
 
-    /// A namespace that is used as soon as it is there.
+    /// Creates a namespace again, and uses it right away.
     fn recreate(&mut self, random: &mut Random, name: &str) -> String {
         let mut what = self.create_namespace(name);
         if what.ends_with("done") {
@@ -327,7 +327,7 @@ impl NamespaceWorld<'_> {
         format!("delete Namespace/{name}: {}", clients::shown_result(result.as_ref()))
     }
 
-    /// An irrelevant label, or a finalizer that blocks the namespace itself.
+    /// Writes an irrelevant label to a namespace, or a finalizer that blocks the namespace itself.
     fn write_namespace(&mut self, random: &mut Random, name: &str) -> String {
         let patch = if random.chance(300) {
             json!({"metadata": {"finalizers": if random.chance(500) { vec![HOLD] } else { vec![] }}})
@@ -338,7 +338,7 @@ impl NamespaceWorld<'_> {
         format!("patch Namespace/{name} {patch}: {}", clients::shown_result(result.as_ref()))
     }
 
-    /// A controller observes a terminating namespace.
+    /// Lets a controller observe a terminating namespace.
     fn observe_some(&mut self, random: &mut Random) {
         let name: Arc<str> = random.pick(&NAMES).into();
         let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
@@ -410,7 +410,7 @@ impl NamespaceWorld<'_> {
         self.keep_house();
     }
 
-    /// A controller dies. What it had sent arrives at once, or never: its connections end with it.
+    /// Kills a controller. Its requests arrive at once or never: its connections end with it.
     fn crash(&mut self, random: &mut Random) -> Result<(), Violation> {
         let Some(index) = self.moving(random) else { return Ok(()) };
         let controller = self.controllers.remove(index);
@@ -425,7 +425,7 @@ impl NamespaceWorld<'_> {
                 self.execute(&flight, controller.clock_error)?;
             }
         }
-        // A follower of a deposed leader does not lead either.
+        // A successor of a deposed leader does not lead either.
         if !controller.deposed {
             self.begin_controller();
         }
@@ -440,7 +440,7 @@ impl NamespaceWorld<'_> {
         self.controllers.push(controller);
     }
 
-    /// A leader stops moving; another one leads when its Lease has run out.
+    /// Suspends a leader; another one leads when its Lease has expired.
     fn pause(&mut self) {
         if self.controllers.len() == 1 {
             self.controllers[0].paused = true;
@@ -468,7 +468,7 @@ impl NamespaceWorld<'_> {
         self.serve(flight, fault.or(loses.then_some(RequestFault::LostBefore)), random)
     }
 
-    /// A request arrives whose sender no longer waits, unless the server has ended it.
+    /// Delivers a request whose sender no longer waits, unless the server has ended it.
     fn arrive_late(&mut self, flight: &Flight) -> Result<(), Violation> {
         if self.now < flight.sent + AT_WORK_MILLISECONDS {
             self.report.note_happened("requests late");
@@ -499,7 +499,7 @@ impl NamespaceWorld<'_> {
         let unread = |reply| Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) };
         let mut answer = match fault {
             _ if flight.gated => unread(lost(false)),
-            // The server ends what has been at work for too long.
+            // The server ends requests that have been running for too long.
             _ if self.now >= flight.sent + AT_WORK_MILLISECONDS => unread(lost(true)),
             Some(RequestFault::LostBefore) => {
                 if changes_something && random.chance(700) {
@@ -533,7 +533,7 @@ impl NamespaceWorld<'_> {
         Ok(())
     }
 
-    /// Applies the defect to an answer.
+    /// Applies the defect to a response.
     fn spoiled(&self, flight: &Flight, reply: Reply) -> Reply {
         match (self.options.defect, reply) {
             (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. })
@@ -556,10 +556,10 @@ impl NamespaceWorld<'_> {
         }
     }
 
-    /// The server carries a request out; what it changes is judged.
+    /// Makes the server carry out a request, and judges its changes.
     fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<Answer, Violation> {
         self.report.requests += 1;
-        // A question without a change is not expected to change anything.
+        // A question without a change should not change anything.
         let before = flight.question.changes().then(|| self.namespace(&flight.question.namespace)).flatten();
         let asker = Asker {
             server: &self.server,
@@ -576,7 +576,7 @@ impl NamespaceWorld<'_> {
         let changes = self.server.changes();
         let mut deleted = 0;
         if !changes.is_empty() {
-            // All that one request deletes was decided at once.
+            // Everything that one request deletes was decided at once.
             let scene = self.truth.clone();
             for change in changes {
                 deleted += u64::from(self.judge(flight, before.as_ref(), &scene, &change)?);
@@ -587,13 +587,13 @@ impl NamespaceWorld<'_> {
 
     // ---- what is so ----
 
-    /// A namespace as it is now.
+    /// Returns a namespace in its current state.
     fn namespace(&self, name: &str) -> Option<View> {
         let object = self.server.get(&NAMESPACE, "", name)?.ok()?;
         Some(view(object.value().ok()?, Timestamp(self.now)))
     }
 
-    /// The objects of the namespaces that come and go.
+    /// Returns the objects of the namespaces that come and go.
     fn contents(&self) -> impl Iterator<Item = &TrueObject> {
         self.truth.objects().filter(|object| NAMES.contains(&&*object.object.key.namespace))
     }
@@ -614,7 +614,7 @@ impl NamespaceWorld<'_> {
 
     // ---- oracles ----
 
-    /// A change that a request of a controller has made. Returns whether it has deleted what was not terminating before.
+    /// Judges a change made by a controller's request. Returns true if it has deleted an object that was not terminating before.
     fn judge(
         &mut self,
         flight: &Flight,
@@ -647,7 +647,7 @@ impl NamespaceWorld<'_> {
         Ok(!before.object.deletion.deleting)
     }
 
-    /// A request has taken the token off, or tried to.
+    /// Judges a request that has removed the token, or tried to.
     fn judge_finalized(
         &mut self,
         flight: &Flight,
@@ -669,7 +669,7 @@ impl NamespaceWorld<'_> {
         Ok(())
     }
 
-    /// Checks that the status of a namespace names whatever keeps it.
+    /// Checks that the status of a namespace names everything that keeps it.
     fn judge_statuses(&self) -> Result<(), Violation> {
         for name in NAMES {
             let Some(view) = self.namespace(name).filter(|view| view.deleted_at.is_some()) else { continue };
@@ -745,7 +745,7 @@ impl NamespaceWorld<'_> {
         self.absorb();
     }
 
-    /// Everything that is on its way arrives, and so much time passes.
+    /// Delivers everything in flight, and lets this much time pass.
     fn rest(&mut self, milliseconds: i64) -> Result<(), Violation> {
         let end = self.now + milliseconds;
         let mut random = Random::new(self.story.seed);

@@ -1,4 +1,4 @@
-//! Invariants, judged from the store's own history and not from a collector's view.
+//! Invariants, judged from the store's own history rather than from a collector's view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,33 +12,34 @@ use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
 use crate::verdicts::deletes;
 use crate::violation::{Violation, broken};
 
-/// Minimum time for which an owner that orphans its dependents waits for a resource that was withdrawn, milliseconds: the five minutes that
-/// the engine waits, less the wait for a resource that lags, which may have begun before.
+/// Minimum time in milliseconds for which an owner that orphans its dependents waits for a resource that was withdrawn: the five
+/// minutes that the engine waits, less the wait for a resource that lags, which may have begun before.
 const WITHDRAWN_WAIT: i64 = 260_000;
 
 /// Cases that the oracles do not judge, with counts; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// A DELETE with the UID alone met an object that had changed since (4.5, L16).
+    /// Number of DELETEs with only the UID that met an object which had changed since (4.5, L16).
     pub uid_only: u64,
-    /// A client changed the policy of a running deletion, or another collector ended it.
+    /// Number of deletions whose policy a client changed while they ran, or that another collector ended.
     pub raced: u64,
-    /// A finalizer was removed although a resource had not caught up within the configured wait, and the reason says so.
+    /// Number of finalizers that were removed although a resource had not caught up within the configured wait, as the reason says.
     pub gaps: u64,
-    /// The kind of the dependent was hidden from the collector by discovery.
+    /// Number of cases in which discovery hid the kind of the dependent from the collector.
     pub hidden: u64,
-    /// A second DELETE by a collector to which an earlier state was delivered again after the first one was granted.
+    /// Number of second DELETEs by a collector that was delivered an earlier state again after the first was granted.
     pub redelivered: u64,
-    /// A store was put back to between the mark and the removal of an object, which the next change of it removed.
+    /// Number of cases in which the store was put back to a revision between the mark and the removal of an object, so the next
+    /// change removed it.
     pub going: u64,
-    /// A request arrived when another held the Lease; it had been sent under it.
+    /// Number of requests that arrived when another candidate held the Lease, but had been sent under it.
     pub late: u64,
-    /// A request was sent under a Lease that a restored store has forgotten.
+    /// Number of requests that were sent under a Lease that a restored store has forgotten.
     pub forgotten: u64,
 }
 
 impl Exemptions {
-    /// Adds those of another world.
+    /// Adds the exemptions of another world.
     pub fn add(&mut self, other: &Self) {
         self.uid_only += other.uid_only;
         self.raced += other.raced;
@@ -55,43 +56,43 @@ impl Exemptions {
 struct Cost {
     deletes: u64,
     excused: u64,
-    /// Collectors whose DELETE was granted and who learned it, and how often each had been set back then: one to
-    /// which an earlier state is delivered again may ask once more.
+    /// Collectors whose DELETE was granted and that got the response, with the number of times that each had been set back then: a
+    /// collector to which an earlier state is delivered again may ask once more.
     granted: BTreeMap<usize, u64>,
 }
 
-/// Judges everything that collectors do.
+/// Judges all actions of collectors.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     costs: BTreeMap<(Part, Uid), Cost>,
-    /// Deletions that instances of policies were granted, and how often each had been set back then.
+    /// Deletions that policy instances were granted, with the number of times that each had been set back then.
     granted_to_policies: BTreeMap<(usize, u64, Uid), u64>,
     /// Number of changes to an object by others.
     changed: BTreeMap<Uid, u64>,
-    /// Owners whose finalizer went although something was known to be missing, and at which revision.
+    /// Owners whose finalizer was removed although something was known to be missing, with the revision.
     gaps: BTreeMap<Uid, u64>,
     /// Cases that were not judged.
     pub exemptions: Exemptions,
 }
 
-/// Facts when a request is checked.
+/// Facts about the check of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// As it was just before the request.
+    /// State just before the request.
     pub truth: &'a Truth,
-    /// The request.
+    /// Request that is judged.
     pub flight: &'a Flight,
     /// True if deletions by UID alone are part of this world.
     pub uid_only: bool,
 }
 
 impl Oracle {
-    /// Something else changed an object: a request may have to be repeated.
+    /// Notes that something else changed an object: a request may have to be repeated.
     pub fn excuse(&mut self, uid: &Uid) {
         *self.changed.entry(uid.clone()).or_default() += 1;
     }
 
-    /// The store was put back to a revision: what was counted is history.
+    /// Notes that the store was put back to a revision: earlier counts are void.
     pub fn restored(&mut self, revision: u64) {
         self.costs.clear();
         self.granted_to_policies.clear();
@@ -125,7 +126,7 @@ impl Oracle {
         }
     }
 
-    /// Reports whether what an owner does now could not be known to the collector.
+    /// Reports whether the collector could not know the owner's current state.
     fn is_raced(scene: &Scene<'_>, owner: &Uid) -> bool {
         scene.truth.mind_changed(owner) || scene.truth.unwaited_by_another(owner, scene.flight.collector)
     }
@@ -172,7 +173,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Dependents of an owner that was deleted with them to be orphaned survive it.
+    /// Checks that dependents survive when their owner is deleted to orphan them.
     fn judge_orphan(
         &mut self,
         scene: &Scene<'_>,
@@ -201,7 +202,7 @@ impl Oracle {
         broken("orphans", format!("{} is deleted and was to be orphaned by {}", target.show(), past.show()))
     }
 
-    /// A tree of blocking references disappears leaves first.
+    /// Checks that a tree of blocking references disappears leaves first.
     fn judge_order(scene: &Scene<'_>, target: &TrueObject) -> Result<(), Violation> {
         for dependent in scene.truth.objects().filter(|other| other.object.uid != target.object.uid) {
             let delivered = scene.flight.delivered[dependent.kind];
@@ -248,7 +249,7 @@ impl Oracle {
             let state = scene.truth.owner_state(&before.object, owner);
             match state {
                 OwnerState::Waits | OwnerState::Absent | OwnerState::Orphans => {}
-                // A dependent written while its owner's orphaning ends may be freed as well: that takes nothing.
+                // A dependent written while the orphaning of its owner ends may be freed as well: that deletes nothing.
                 OwnerState::Lives if scene.truth.orphaning_since(uid).is_some() => {}
                 OwnerState::Lives if Self::is_raced(scene, uid) => self.exemptions.raced += 1,
                 OwnerState::Lives | OwnerState::Undecidable => {
@@ -321,8 +322,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// An owner that was waiting when a resource was withdrawn keeps the finalizer `orphan` for a while: the resource may come back, and
-    /// its objects would be dependents of an owner that is gone.
+    /// Checks that an owner which was waiting when a resource was withdrawn keeps the finalizer `orphan` for a while: the resource
+    /// may come back, and its objects would be dependents of a missing owner.
     fn judge_withdrawals(scene: &Scene<'_>, owner: &TrueObject) -> Result<(), Violation> {
         let (truth, flight) = (scene.truth, scene.flight);
         let uid = &owner.object.uid;
@@ -366,8 +367,8 @@ impl Oracle {
         })
     }
 
-    /// Economy: one DELETE per object, and one more for each answer that was not a grant, each change by others, and
-    /// each collector that began.
+    /// Checks economy: one DELETE per object, plus one for each answer that was not a grant, each change by others, and each
+    /// collector that started.
     pub fn count(&mut self, flight: &Flight, outcome: &Outcome, collectors: usize) -> Result<(), Violation> {
         let (Request::Delete { key, uid, .. } | Request::Guarded { key, uid, .. }) = &flight.effect.request
         else {
@@ -401,8 +402,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The same for policies. Two of them may want the same, and what one run could not delete the next one may; but none asks again for
-    /// what it was granted.
+    /// Checks the economy of policies. Two of them may want the same deletion, and a run may repeat what an earlier one could not
+    /// delete; but none asks again for a deletion that it was granted.
     fn count_of_policy(&mut self, flight: &Flight, uid: &Uid, outcome: &Outcome) -> Result<(), Violation> {
         let Some(member) = &flight.policy else { return Ok(()) };
         let grant = (flight.collector, member.epoch, uid.clone());
@@ -419,8 +420,8 @@ impl Oracle {
     }
 }
 
-/// Marked, and held by nothing: a store that was put back to between the mark and the removal of an object has such
-/// ones, and the next change of one removes it.
+/// Reports whether an object is marked and held by nothing: a store that was put back to a revision between the mark and the
+/// removal has such objects, and the next change removes them.
 fn was_going(object: &TrueObject) -> bool {
     let deletion = object.object.deletion;
     let held = deletion.foreground || deletion.orphan || deletion.foreign_finalizers || object.graceful;
@@ -434,8 +435,8 @@ fn same_object(target: &TrueObject, uid: &Uid) -> Result<(), Violation> {
     broken("identity", format!("a request about {uid} changed {} ({})", target.show(), target.object.uid))
 }
 
-/// Liveness: when everything has arrived and nothing more is to be done, all garbage is gone or being deleted, and
-/// no owner waits for what is done.
+/// Checks liveness: when everything has arrived and nothing is left to do, all garbage is gone or being deleted, and no owner waits
+/// for work that is done.
 pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation> {
     for target in truth.objects() {
         let object = &target.object;
@@ -478,7 +479,7 @@ pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation>
     Ok(())
 }
 
-/// Reports whether a foreground deletion rightly waits: for a blocking dependent that others' finalizers hold.
+/// Reports whether a foreground deletion waits rightly: for a blocking dependent that finalizers of others hold.
 fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
     seen.insert(owner.uid.clone())
         && truth.objects().filter(|other| other.object.uid != owner.uid).any(|other| {
@@ -497,7 +498,7 @@ fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> b
         })
 }
 
-/// Queues and caches stay within their bounds.
+/// Checks that queues and caches stay within their bounds.
 pub fn judge_bounds(collector: &Collector) -> Result<(), Violation> {
     let stats = collector.engine().stats();
     let config = collector.engine().config();

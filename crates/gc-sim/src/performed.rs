@@ -1,4 +1,4 @@
-//! Parts of a collector that request changes, and the results.
+//! Parts of a collector that request changes, and the results of their requests.
 
 use gc_collectors::engine::Observation;
 use gc_controller::barriers::ListEnd;
@@ -10,15 +10,15 @@ use gc_types::{Event, Outcome};
 pub enum Part {
     /// The ownership engine.
     Ownership,
-    /// The collector of pods.
+    /// The pod collector.
     Pods,
-    /// That of finished Jobs.
+    /// The collector of finished Jobs.
     Jobs,
-    /// That of certificate signing requests.
+    /// The collector of certificate signing requests.
     Certificates,
-    /// That of leases.
+    /// The lease collector.
     Leases,
-    /// That of nodes whose machine is gone.
+    /// The collector of nodes whose machine is gone.
     Nodes,
     /// The protection of claims.
     Claims,
@@ -39,40 +39,40 @@ pub struct PerformedRequest {
     pub found: Vec<Event>,
     /// Observations of a live list of retention, or of a machine provider.
     pub observations: Vec<Observation>,
-    /// The outcome.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// Evidence of the last answer about the server.
+    /// Evidence about the server from the last response.
     pub signal: Signal,
     /// Number of calls.
     pub round_trips: u32,
     /// End of a barrier's list.
     pub end: Option<(ListEnd, Option<Signal>)>,
-    /// A liar has answered it.
+    /// True if a liar has answered.
     pub is_lie: bool,
 }
 
 impl PerformedRequest {
-    /// It came to this, after one call.
+    /// Creates a result after one call.
     #[must_use]
     pub fn of(outcome: Outcome, signal: Signal) -> Self {
         let (found, observations) = (Vec::new(), Vec::new());
         Self { found, observations, outcome, signal, round_trips: 1, end: None, is_lie: false }
     }
 
-    /// The list of a barrier, whose kind is not known any more.
+    /// Creates the result of a barrier's list whose kind is no longer known.
     #[must_use]
     pub fn without_a_list() -> Self {
         Self { end: Some((ListEnd::NotServed, None)), ..Self::of(Outcome::NotServed, Signal::Answered) }
     }
 
-    /// It was not answered.
+    /// Creates the outcome of a request without a response.
     #[must_use]
     pub fn unanswered(message: &str) -> Self {
         Self::of(failed(message), Signal::Busy(None))
     }
 }
 
-/// It has failed.
+/// Creates the outcome of a failed request.
 pub(crate) fn failed(message: &str) -> Outcome {
     Outcome::Failed { message: message.to_owned(), retry_after_milliseconds: None }
 }

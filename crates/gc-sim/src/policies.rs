@@ -1,5 +1,5 @@
-//! The policies of a simulated process: the controller of the real roster, and between it and the server what the adapter to a
-//! real one does: watches, and statuses on their way.
+//! The policies of a simulated process: the controller of the real roster, and an adapter between it and the server, with watches
+//! and status writes in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,32 +25,31 @@ use crate::server::Server;
 use crate::story::StreamFault;
 use crate::watching::Watcher;
 
-/// A policy as it was last delivered to its collector.
+/// A policy as last delivered to its collector.
 struct KnownPolicy {
     uid: Value,
     generation: Value,
     spec: Value,
-    /// The name of the specification that it really has.
+    /// Digest of its true specification.
     digest: String,
 }
 
-/// The policies of one collector.
+/// Policies of one collector.
 pub struct Policies {
     defect: Option<Defect>,
     own: Watcher,
-    /// The controller.
+    /// Controller of the policies.
     pub controller: Controller<engines::Policies>,
     /// Result of its last turn.
     rest: Rest,
     watchers: BTreeMap<u64, Watcher>,
-    /// Statuses on their way.
+    /// Status writes in flight.
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, KnownPolicy>,
-    /// With a defect: the newest specification of each policy, by name, and the ones by which the first list of a watch is
-    /// assessed.
+    /// With a defect: the newest specification of each policy, by name, and those by which the first list of a watch is assessed.
     newest: BTreeMap<Arc<str>, Arc<Policy>>,
     former: BTreeMap<u64, Vec<Arc<Policy>>>,
-    /// The time by a clock that is never set.
+    /// Time by a clock that is never set.
     steady: Timestamp,
 }
 
@@ -60,12 +59,12 @@ impl std::fmt::Debug for Policies {
     }
 }
 
-/// The kind that a policy means by a resource.
+/// Returns the kind of a policy's resource number.
 fn kind_of(resource: ResourceId) -> Option<usize> {
     usize::try_from(resource.0).ok()
 }
 
-/// A kind as the resource number of its objects.
+/// Returns the resource number for objects of a kind.
 fn resource(kind: usize) -> ResourceId {
     ResourceId(u32::try_from(kind).unwrap_or(0))
 }
@@ -76,14 +75,14 @@ fn whole(object: &Object) -> Value {
     if written { serde_json::from_slice(&json).unwrap_or_default() } else { Value::Null }
 }
 
-/// The number of the kind that a policy is about.
+/// Returns the number of a policy's target kind.
 fn number(api_version: &str, kind: &str) -> ResourceId {
     let about = |row: &crate::kinds::Kind| row.kind == kind && row.is_served_as(api_version);
     resource(KINDS.iter().position(about).unwrap_or(0))
 }
 
 impl Policies {
-    /// None is known yet.
+    /// Creates the policies, without knowing any yet.
     #[must_use]
     pub fn new(concurrency: ConcurrencyOptions, defect: Option<Defect>) -> Self {
         Self {
@@ -112,7 +111,7 @@ impl Policies {
         &mut self.controller.engine_mut().roster
     }
 
-    /// Sets the time by which objects age, and by a clock that is never set.
+    /// Sets the time by which objects age, and the time by a clock that is never set.
     pub fn tick(&mut self, reading: Reading, steady: Timestamp, process: &Process) {
         self.steady = steady;
         self.controller.tick(reading, steady, &process.around(&kind_of).ticking());
@@ -125,7 +124,7 @@ impl Policies {
         self.controller.engine_mut().settle();
     }
 
-    /// Lets the watch at a position deliver at most `most` events. Returns how many there were.
+    /// Lets the watch at a position deliver at most `most` events. Returns the number of events.
     pub fn deliver(&mut self, position: usize, most: usize, server: &Server) -> usize {
         let delivered = match (position % self.watched()).checked_sub(1) {
             None => self.deliver_policies(most, server),
@@ -153,7 +152,7 @@ impl Policies {
                 (Event::Synced { .. }, _) => self.roster_mut().synced(),
                 (Event::Observed(_), Some(object)) => {
                     let object = self.disguised(whole(&object));
-                    // There are never too many here.
+                    // There are never too many policies here.
                     let _ = self.roster_mut().observed(&object, number);
                 }
                 (Event::Removed { key, .. }, _) => self.roster_mut().removed(&key.name),
@@ -164,7 +163,7 @@ impl Policies {
         delivered
     }
 
-    /// Ends the watches that the roster does not want any more, and begins those that it wants since.
+    /// Ends the watches that the roster no longer wants, and begins the new ones.
     fn rewatch(&mut self) {
         let wanted = self.controller.engine().roster.watches();
         self.watchers.retain(|number, _| wanted.contains_key(number));
@@ -223,7 +222,7 @@ impl Policies {
         count
     }
 
-    /// Polls the policies for effects, at most `most`. Returns what they want sent.
+    /// Polls the policies for effects, at most `most`. Returns the requests to send.
     pub fn act(&mut self, most: usize, moment: Moment, process: &Process) -> Vec<(u64, Member, Effect)> {
         self.rest = self.controller.act(moment, most, &process.around(&kind_of));
         let mut wanted = Vec::new();
@@ -244,12 +243,12 @@ impl Policies {
         self.watchers.get(number).map(|watcher| (watcher.kind, watcher.delivered))
     }
 
-    /// A request of a policy has ended.
+    /// Takes the result of a policy's request.
     pub fn finished(&mut self, number: u64, performed: PerformedRequest, moment: Moment, process: &Process) {
         self.controller.finished(number, performed, None, moment, &process.around(&kind_of));
     }
 
-    /// Sends what the status of each policy should say, where it does not, and not too often.
+    /// Sends each policy's status if it is outdated, but not too often.
     pub fn write_statuses(&mut self, process: &Process) {
         if !Controller::<engines::Policies>::may_write(&process.around(&kind_of)) {
             return;
@@ -267,7 +266,7 @@ impl Policies {
         self.go_on();
     }
 
-    /// A status was written, and this is the policy now; or it was not, as far as is known.
+    /// Takes the result of a status write: the stored policy, or `None` if it was not written as far as is known.
     pub fn written(&mut self, write: &StatusWrite, stored: Option<Value>) {
         let stored = stored.map(|mut object| {
             let Some(known) = self.known.get(&*write.member.name) else { return object };
@@ -282,7 +281,7 @@ impl Policies {
         self.go_on();
     }
 
-    /// When one of them has something to do again, if any does.
+    /// Returns the time at which a policy has something to do again, if any does.
     #[must_use]
     pub fn next_due(&self, moment: Moment, process: &Process) -> Option<Moment> {
         let around = process.around(&kind_of);
@@ -290,12 +289,12 @@ impl Policies {
         let may_write = Controller::<engines::Policies>::may_write(&around);
         let status = self.controller.engine().next_status().filter(|_| may_write);
         let status = status.map(|at| moment.after(gc_controller::controller::until(at, self.steady)));
-        // Policies are not held, but not asked, while clocks disagree: these are compared again and again.
+        // While clocks disagree, policies are not withheld but also not polled; the clocks are compared again and again.
         let paused = process.clocks_disagree.then(|| moment.after(gc_controller::controller::LONGEST_SLEEP));
         due.into_iter().chain(status).chain(paused).min()
     }
 
-    /// The watch at a position breaks.
+    /// Breaks the watch at a position.
     pub fn break_stream(&mut self, position: usize, fault: StreamFault) {
         let watcher = match (position % self.watched()).checked_sub(1) {
             None => Some(&mut self.own),
@@ -306,7 +305,7 @@ impl Policies {
         }
     }
 
-    /// The server was replaced by one with an older store: every watch lists again, and statuses are lost.
+    /// Reacts to a replaced server with an older store: every watch lists again, and status writes are lost.
     pub fn disconnect(&mut self) {
         for watcher in self.watchers.values_mut().chain([&mut self.own]) {
             watcher.break_off(StreamFault::Expired);
@@ -316,7 +315,7 @@ impl Policies {
         }
     }
 
-    /// Counts the parts of lists, and the changes from before, that were delivered again to a policy.
+    /// Returns the number of list parts and earlier changes that were delivered again to a policy.
     #[must_use]
     pub fn redelivered(&self, member: &Member) -> u64 {
         let watches = self.roster().watches().iter().filter(|(_, watch)| watch.members.contains(member));
@@ -325,7 +324,7 @@ impl Policies {
 
     // ---- planted defects ----
 
-    /// A policy as it is delivered to a collector with a defect, by its watch.
+    /// Returns a policy as its watch delivers it to a collector with a defect.
     fn disguised(&mut self, object: Value) -> Value {
         if self.defect.is_none() {
             return object;
@@ -347,8 +346,8 @@ impl Policies {
         object
     }
 
-    /// Reports whether it takes a changed policy for the same: then its statuses are about another one. (All other
-    /// defects leave it in the belief that it sees the policy as it is.)
+    /// Reports whether the defect takes a changed policy for the same: its statuses then concern another one. (With all other
+    /// defects, the collector believes that it sees the policy as it is.)
     fn mistakes_changes(&self) -> bool {
         self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed)
     }

@@ -1,5 +1,5 @@
-//! Safety and liveness of policies: judged from the true policies and objects, in the words of their specification
-//! and not by the engine's code.
+//! Safety and liveness of policies, judged from the true policies and objects in the terms of their specification, not by the
+//! engine's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::violation::broken;
 
 type Judged = Result<(), Violation>;
 
-/// The name that a status gives a specification: the first half of the SHA-256 of its JSON, in hexadecimal digits.
+/// Returns the name of a specification in a status: the first half of the SHA-256 of its JSON, in hexadecimal digits.
 fn name_of_spec(spec: &Value) -> String {
     let digest = Sha256::digest(spec.to_string());
     digest[..16]
@@ -30,7 +30,7 @@ fn name_of_spec(spec: &Value) -> String {
 /// Minimum time between the starts of two runs of one policy, milliseconds.
 const BETWEEN_RUNS: i64 = 10_000;
 
-/// Longest time between two runs of a policy with the schedule of these worlds (`every 6h`), and some more, milliseconds.
+/// Maximum time between two runs of a policy with the schedule of these worlds (`every 6h`), with some allowance, in milliseconds.
 const BETWEEN_SCHEDULED_RUNS: i64 = (6 * 60 + 5) * 60_000;
 
 /// Records of the store's log about policies.
@@ -38,18 +38,17 @@ const BETWEEN_SCHEDULED_RUNS: i64 = (6 * 60 + 5) * 60_000;
 pub struct PolicyBook {
     /// Spec of each generation of each policy.
     specs: BTreeMap<(Uid, i64), Value>,
-    /// Generation and specification that a status has shown. A restored store takes back nothing that
-    /// was seen.
+    /// Generations and specifications that a status has shown. A restored store takes back nothing that was seen.
     shown: BTreeSet<(Uid, i64, String)>,
-    /// Deletions that each engine was granted, with the time of its last decision, by its collector's steady clock.
-    /// What a restored store brought back, and is deleted again, counts once.
+    /// Deletions that each engine was granted, with the time of its last decision by its collector's steady clock. An object that a
+    /// restored store brought back, and that is deleted again, counts once.
     granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
-    /// The collector of the last deletion by each policy, and when that decided it, by its steady clock.
+    /// Collector of the last deletion by each policy, and the time of its decision by its steady clock.
     last_granted: BTreeMap<Uid, (usize, i64)>,
 }
 
 impl PolicyBook {
-    /// Takes in an object as it is now.
+    /// Takes in the current state of an object.
     pub fn note(&mut self, object: &TrueObject) {
         if object.kind().kind != KIND {
             return;
@@ -73,7 +72,7 @@ impl PolicyBook {
         Some((self.specs.get(&key)?, key))
     }
 
-    /// A policy has decided something, just now.
+    /// Judges a decision that a policy has just made.
     pub fn judge_decision(&self, flight: &Flight) -> Judged {
         let Some((spec, (uid, generation))) = self.spec(flight) else {
             return broken("policy", format!("a policy that never was wants {:?}", flight.effect.request));
@@ -125,15 +124,15 @@ impl PolicyBook {
         self.last_granted.insert(Uid::new(&claim.uid), (flight.collector, flight.steady));
         let recent =
             granted.values().filter(|at| flight.steady - **at < BETWEEN_RUNS && **at <= flight.steady);
-        // Within that time one run ends and one begins, at most.
+        // At most one run ends and one begins within that time.
         if recent.count() as u64 > 2 * most {
             return broken("bounds", format!("{} is deleted, and {most} deletions are a run", target.show()));
         }
         Ok(())
     }
 
-    /// Liveness: when everything has come to rest, what is due by an enforced policy is gone, and each status says how
-    /// things are.
+    /// Checks liveness: when everything has come to rest, all objects that are due by an enforced policy are gone, and each status
+    /// describes the true state.
     pub fn judge_rest(&self, truth: &Truth, collector: &Collector) -> Judged {
         let now = collector.clock();
         for policy in truth.objects().filter(|object| object.kind().kind == KIND) {
@@ -171,7 +170,7 @@ impl PolicyBook {
 }
 
 impl PolicyBook {
-    /// Liveness of a policy with a schedule: each run deletes something while anything is due.
+    /// Checks liveness of a policy with a schedule: each run deletes something while anything is due.
     fn judge_schedule(
         &self,
         policy: &TrueObject,
@@ -193,7 +192,7 @@ impl PolicyBook {
     }
 }
 
-/// Checks that a collector writes the permitted part of a policy's status alone.
+/// Checks that a collector writes only the permitted part of a policy's status.
 pub fn judge_status(change: &TrueChange) -> Judged {
     let (Some(before), Some(after)) = (&change.before, &change.after) else {
         return broken("scope", "a status made or removed a policy".to_owned());
@@ -220,7 +219,7 @@ fn label<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
     value["metadata"]["labels"][name].as_str()
 }
 
-/// Reports whether a policy is about an object, whatever becomes of it.
+/// Reports whether a policy selects an object, whatever happens to it.
 fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
     let kind = object.kind();
     let of_kind =
@@ -231,7 +230,7 @@ fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
     let there = (included.is_empty() && !of_the_system) || included.contains(&namespace);
     let labels = spec["selector"]["matchLabels"].as_object();
     let labelled = labels.into_iter().flatten().all(|(name, wanted)| label(value, name) == wanted.as_str());
-    // The only field, and the only condition, that clients of the simulated cluster ask for.
+    // Clients of the simulated cluster use only this field and this condition.
     let phase_fits = list(spec, "/fields").all(|field| {
         text(field, "/path") == ".status.phase"
             && strings(field, "/values").contains(&text(value, "/status/phase"))

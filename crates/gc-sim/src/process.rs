@@ -15,13 +15,13 @@ use crate::kinds::KINDS;
 /// Orders of a process's operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// Nothing may be decided.
+    /// True if nothing may be decided.
     pub is_paused: bool,
-    /// The owner-reference collector changes nothing. (All other dry runs last as long as their process.)
+    /// True if the owner-reference collector changes nothing. (All other dry runs last as long as their process.)
     pub is_dry_run: bool,
 }
 
-/// The restraints that the controllers of one process share.
+/// Restraints that the controllers of one process share.
 #[derive(Debug)]
 pub struct Process {
     /// Orders of the operator.
@@ -36,13 +36,13 @@ pub struct Process {
     trips: Cell<u64>,
 }
 
-/// Name of each kind in the breaker.
+/// Names of the kinds in the breaker.
 static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
     KINDS.iter().map(|kind| gc_types::group_resource(kind.group, kind.resource).into()).collect()
 });
 
 impl Process {
-    /// Nothing restrains it, but a breaker with these limits.
+    /// Creates a process restrained only by a breaker with these limits.
     #[must_use]
     pub fn new(breaker: BreakerOptions, defect: Option<Defect>) -> Self {
         Self {
@@ -72,14 +72,14 @@ impl Process {
         self.trips.get()
     }
 
-    /// Resumes whatever the breaker has stopped. Returns how many resources that were.
+    /// Resumes everything that the breaker has stopped. Returns the number of resources.
     pub fn resume(&mut self) -> usize {
         let breaker = self.breaker.get_mut();
         let tripped = breaker.tripped();
         tripped.iter().filter(|trip| breaker.resume(&trip.resource)).count()
     }
 
-    /// The restraints as a controller sees them that calls kinds by these numbers.
+    /// Returns the restraints as seen by a controller that uses these numbers for kinds.
     pub fn around<'a>(
         &'a self,
         kind_of: &'a dyn Fn(ResourceId) -> Option<usize>,
@@ -88,7 +88,7 @@ impl Process {
     }
 }
 
-/// The restraints as one controller sees them.
+/// Restraints as seen by one controller.
 pub struct ControllerRestraints<'a> {
     process: &'a Process,
     kind_of: &'a dyn Fn(ResourceId) -> Option<usize>,
@@ -103,13 +103,13 @@ impl std::fmt::Debug for ControllerRestraints<'_> {
 }
 
 impl ControllerRestraints<'_> {
-    /// The same for the owner-reference collector, whose dry run begins and ends while it runs.
+    /// Returns the restraints for the owner-reference collector, whose dry run begins and ends while it runs.
     #[must_use]
     pub fn observing(self) -> Self {
         Self { may_dry_run: true, ..self }
     }
 
-    /// The same during a tick.
+    /// Returns the restraints during a tick.
     #[must_use]
     pub fn ticking(self) -> Self {
         Self { is_ticking: true, ..self }

@@ -1,4 +1,4 @@
-//! The machine provider of the simulated cluster: it knows which machines are gone, reports it late, fails, and lies.
+//! The machine provider of the simulated cluster: it knows which machines are gone, reports this late, fails, and lies.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 use crate::performed::PerformedRequest;
 use crate::random::Random;
 
-/// Maximum number of false reports to one collector that a machine is gone. (The truth in between may get lost on its
-/// way: with one lie more, no collector that believes three answers in a row could notice.)
+/// Maximum number of false reports to one collector that a machine is gone. (The truth in between may get lost on its way: with one
+/// more lie, no collector that believes three consecutive answers could notice.)
 pub const LIES: u32 = 2;
 
 /// True state of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// It no longer exists, and never comes back.
+    /// True if the machine no longer exists; it never comes back.
     pub gone: bool,
-    /// It is shut down.
+    /// True if the machine is shut down.
     pub shut_down: bool,
 }
 
@@ -28,39 +28,39 @@ pub struct Provider {
     machines: BTreeMap<String, Machine>,
     /// Number of lies to each collector about each machine.
     lies: BTreeMap<(usize, String), u32>,
-    /// True if it says nothing but the truth from now on.
+    /// True if the provider only tells the truth from now on.
     pub honest: bool,
 }
 
 impl Provider {
-    /// A new machine; its name at the provider.
+    /// Adds a machine, and returns its name at the provider.
     pub fn start(&mut self) -> String {
         let name = format!("sim://{}", self.machines.len());
         self.machines.insert(name.clone(), Machine::default());
         name
     }
 
-    /// Returns the state of a machine; one that it never had is gone.
+    /// Returns the state of a machine; an unknown one is gone.
     #[must_use]
     pub fn machine(&self, name: &str) -> Machine {
         self.machines.get(name).copied().unwrap_or(Machine { gone: true, shut_down: false })
     }
 
-    /// Something becomes of a machine that is not gone.
+    /// Changes a machine that is not gone.
     pub fn change(&mut self, name: &str, machine: Machine) {
         if let Some(known) = self.machines.get_mut(name).filter(|known| !known.gone) {
             *known = machine;
         }
     }
 
-    /// All machines that are shut down run again.
+    /// Starts all machines that are shut down.
     pub fn start_all(&mut self) {
         for machine in self.machines.values_mut() {
             machine.shut_down = false;
         }
     }
 
-    /// Answers a collector.
+    /// Answers a collector's question.
     pub fn answer(
         &mut self,
         collector: usize,
@@ -84,20 +84,20 @@ impl Provider {
     }
 }
 
-/// The node that a question is about.
+/// Question about a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeQuestion<'a> {
-    /// The object.
+    /// Node that it concerns.
     pub key: &'a ObjectKey,
-    /// Its UID.
+    /// UID of the node.
     pub uid: &'a Uid,
-    /// The version that was judged.
+    /// Version that was judged.
     pub version: ResourceVersion,
     /// Asking collector.
     pub collector: usize,
 }
 
-/// Acts as an adapter does with a call outside: only for an object that `read` shows as it was judged.
+/// Performs an external call as an adapter does: only if `read` shows the object as it was judged.
 pub fn ask_outside(
     provider: &mut Provider,
     read: PerformedRequest,

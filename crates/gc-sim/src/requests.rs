@@ -1,5 +1,5 @@
-//! Carries out on the server the calls that requests consist of, as `gc-kube` does over HTTP: which they are, and what the
-//! answers mean, is decided by [`gc_controller::requests`] and [`gc_controller::barriers`]. Faults happen to calls.
+//! Performs the calls of requests on the server, as `gc-kube` does over HTTP: [`gc_controller::requests`] and
+//! [`gc_controller::barriers`] decide which calls are made, and what the responses mean. Faults affect single calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,30 +29,30 @@ use crate::story::RequestFault;
 /// Lag of the cache of the defect `stale-reads`.
 const STALE_BY: u64 = 12;
 
-/// Why a request that has no answer has failed.
+/// Reason for the failure of a request without a response.
 pub const NO_ANSWER: &str = "timeout";
-/// Server's answer for a path that it does not serve.
+/// Response of the server for a path that it does not serve.
 const NOT_FOUND: &str = "404 page not found";
-/// For how long a busy server asks to be left alone.
+/// Time for which a busy server asks to be left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Fault of one of a request's calls on its way.
+/// Fault of one of a request's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The fault.
+    /// Fault that happens.
     pub fault: RequestFault,
-    /// To which call of a request about one object it happens, from 0.
+    /// Number of the affected call of a request about one object, from 0.
     pub call: u32,
 }
 
 /// Simulated response to a call about an object.
 struct SimulatedResponse {
     resource: ResourceId,
-    /// Nothing where the path is not served; no object where a Status says that it is done.
+    /// `None` if the path is not served; no object if a Status reports success.
     result: Option<Result<Option<Arc<Object>>, ApiError>>,
-    /// A proxy has replaced the body of a success by something else.
+    /// True if a proxy has replaced the body of a success.
     is_garbled: bool,
-    /// A defect takes it for an answer about this object.
+    /// Object that a defect takes the response to be about.
     believed: Option<ObjectKey>,
 }
 
@@ -113,7 +113,7 @@ impl Answer for SimulatedResponse {
     }
 }
 
-/// Response of a fault in place of the server's.
+/// Response that a fault gives in place of the server's.
 enum Refusal {
     /// 404 without a Status: the path is not served.
     NotServed,
@@ -140,25 +140,25 @@ impl Refusal {
     }
 }
 
-/// Result of a list.
+/// Outcome of a list.
 enum ListResult {
     Items(Vec<Arc<Object>>),
     Refused(u16, String),
     Unanswered,
 }
 
-/// One collector's requests about objects of one kind.
+/// Performs one collector's requests about objects of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Performer<'a> {
-    /// The server.
+    /// Server that carries out the calls.
     pub server: &'a Server,
-    /// The kind.
+    /// Kind of the objects.
     pub kind: &'a Kind,
     /// Saboteur of the request.
     pub saboteur: &'a Saboteur,
     /// Fault on its way, if any.
     pub trouble: Option<Trouble>,
-    /// The lie that its first GET, or the list of a barrier, is answered with, and what its choices come from.
+    /// Lie in response to its first GET or to the list of a barrier, with the seed of its choices.
     pub lie: Option<(Lie, u64)>,
 }
 
@@ -182,7 +182,7 @@ impl Performer<'_> {
                     let requests::PerformedRequest { outcome, signal, round_trips } = performed;
                     return PerformedRequest { round_trips, is_lie, ..PerformedRequest::of(outcome, signal) };
                 }
-                // No time passes in pauses.
+                // Pauses take no time here.
                 Step::Pause(_) => exchange.paused(),
                 Step::Send(call) => {
                     let fault =
@@ -203,7 +203,7 @@ impl Performer<'_> {
         }
     }
 
-    /// A liar's answer to a live read, as the collector takes it; `None` where the liar has nothing to say.
+    /// Returns a liar's response to a live read, as the collector takes it; `None` if there is no such lie.
     fn lied(&self, lie: (Lie, u64), key: &ObjectKey) -> Option<SimulatedResponse> {
         let lied = read_instead(lie, self.kind, (&key.namespace, &key.name), self.server)?;
         let believes = self.saboteur.believes(lie.0);
@@ -218,7 +218,7 @@ impl Performer<'_> {
         Some(SimulatedResponse { resource: key.resource, result, is_garbled: false, believed })
     }
 
-    /// Returns the answer to one call; `None` if it does not arrive.
+    /// Returns the response to one call; `None` if it does not arrive.
     fn answer(
         &self,
         request: &Request,
@@ -241,7 +241,7 @@ impl Performer<'_> {
         Some(SimulatedResponse { resource: key.resource, result, is_garbled, believed: None })
     }
 
-    /// The list of a barrier.
+    /// Returns the list of a barrier.
     #[must_use]
     pub fn list(&self, place: &ListScope, from_cache: bool) -> PerformedRequest {
         let namespace = place.namespace.as_deref().unwrap_or("");
@@ -275,7 +275,7 @@ impl Performer<'_> {
         PerformedRequest { found, end: Some((end, signal)), is_lie, ..performed }
     }
 
-    /// The live list that a retention collector asks for.
+    /// Returns the live list that a retention collector requests.
     #[must_use]
     pub fn list_live(&self, facts: objects::Kind, namespace: Option<&str>) -> PerformedRequest {
         match self.listed(namespace.unwrap_or(""), false) {
@@ -295,7 +295,7 @@ impl Performer<'_> {
     fn listed(&self, namespace: &str, from_cache: bool) -> ListResult {
         match self.trouble.map(|trouble| trouble.fault) {
             Some(RequestFault::LostBefore | RequestFault::LostAfter) => return ListResult::Unanswered,
-            // A cache that does not come as far as it was asked to.
+            // The cache does not reach the requested revision.
             Some(RequestFault::Internal) if from_cache => {
                 return ListResult::Refused(504, "Too large resource version".to_owned());
             }

@@ -1,5 +1,5 @@
-//! Checks that collectors obey their restraints: the operator's orders, the limits of the circuit breaker, and the
-//! bounds of the concurrency limit. Judged from what was sent and answered, without asking any of those.
+//! Checks that collectors obey their restraints: the operator's orders, the limits of the circuit breaker, and the bounds of the
+//! concurrency limit. The checks use the requests and responses, without asking any of the restraints.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +16,25 @@ use crate::verdicts::deletes;
 use crate::violation::Violation;
 use crate::violation::broken;
 
-/// A process of the world, and one of its controllers.
+/// One controller of a process of the world.
 type Sender = (usize, Part);
 
-/// Requests and answers that restraints are about.
+/// Requests and responses that concern restraints.
 #[derive(Clone, Debug)]
 pub struct RestraintBook {
     breaker: BreakerOptions,
     largest: usize,
-    /// Until when the server has asked each controller to send nothing.
+    /// Time until which the server has asked each controller to send nothing.
     silent_until: BTreeMap<Sender, Moment>,
-    /// When the deletions were decided that each process has done of each kind since its breaker was resumed, by its steady clock.
+    /// Times, by its steady clock, at which each process decided its deletions of each kind since its breaker was resumed.
     deletions: BTreeMap<(usize, usize), Vec<i64>>,
-    /// When the breaker of each process was resumed: what was decided before no longer counts.
+    /// Time at which the breaker of each process was resumed: earlier decisions no longer count.
     resumed_at: BTreeMap<usize, Moment>,
     excess: Option<Violation>,
 }
 
 impl RestraintBook {
-    /// Nothing was sent yet.
+    /// Creates an empty book.
     #[must_use]
     pub fn new(story: &Story) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl RestraintBook {
         }
     }
 
-    /// The breaker of a process counts from the beginning.
+    /// Notes that the breaker of a process counts from the beginning.
     pub fn resumed(&mut self, collector: usize, now: Moment) {
         self.resumed_at.insert(collector, now);
         self.deletions.retain(|(number, _), _| *number != collector);
     }
 
-    /// Judges what was decided just now.
+    /// Judges a decision that was just made.
     pub fn judge_decision(&self, flight: &Flight, orders: Orders) -> Result<(), Violation> {
         if let Some(excess) = &self.excess {
             return Err(excess.clone());
@@ -79,7 +79,7 @@ impl RestraintBook {
         Ok(())
     }
 
-    /// Judges how many requests of each of its controllers a process has in flight.
+    /// Checks the number of requests that each controller of a process has in flight.
     pub fn judge_limit(&self, collector: &Collector) -> Result<(), Violation> {
         let mut flights: BTreeMap<Part, usize> = BTreeMap::new();
         let answered = collector.returns.iter().map(|answer| &answer.flight);
@@ -96,7 +96,7 @@ impl RestraintBook {
         }
     }
 
-    /// A process gets an answer.
+    /// Records a response to a process.
     pub fn note_answer(&mut self, answer: &Return, now: Moment) {
         let Return { flight, performed, .. } = answer;
         let sender = (flight.collector, flight.part);
@@ -114,7 +114,7 @@ impl RestraintBook {
         }
     }
 
-    /// Deletions are counted in tenths of a window, so that at any time the last nine of them hold no more than allowed.
+    /// Records a deletion. Deletions are counted in tenths of a window, so the last nine tenths never hold more than is allowed.
     fn note_deletion(&mut self, place: (usize, usize), steady: i64) {
         let Some(largest) = self.breaker.largest_number else { return };
         let deletions = self.deletions.entry(place).or_default();

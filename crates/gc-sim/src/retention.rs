@@ -1,5 +1,5 @@
 //! The retention collectors of a simulated process: a controller for each of the real judges, fed by the same watches as the
-//! owner-reference collector, and a ledger of what they observed and were answered, which the oracles go by.
+//! owner-reference collector, and a ledger of their observations and answers, which the oracles use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -36,13 +36,13 @@ pub const FINISHED_PODS_KEPT: i32 = 2;
 /// A live read of a node that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
-    /// The collector's steady clock when it was decided.
+    /// Time of the decision by the collector's steady clock.
     pub decided: i64,
-    /// The same when the answer came.
+    /// Time of the answer by the same clock.
     pub answered: i64,
-    /// True if the server said that there is no such node.
+    /// True if the server answered that there is no such node.
     pub absent: bool,
-    /// Since when the collector had not observed such a node, when it decided; `None` if it knew one.
+    /// Time since which the collector had not observed such a node when it decided; `None` if it knew one.
     pub unknown_since: Option<i64>,
 }
 
@@ -52,10 +52,10 @@ pub struct Ledger {
     nodes: BTreeSet<Arc<str>>,
     listed: Option<BTreeSet<Arc<str>>>,
     unknown_since: BTreeMap<Arc<str>, i64>,
-    /// When it knew all nodes for the first time.
+    /// Time at which it first knew all nodes.
     begun: i64,
     looks: BTreeMap<(Part, Arc<str>), LookUp>,
-    /// Number of consecutive answers that a node's machine is gone, and the time of the first.
+    /// Number of consecutive answers that the machine of a node is gone, and the time of the first.
     absences: BTreeMap<Uid, (u32, i64)>,
 }
 
@@ -89,25 +89,25 @@ impl Ledger {
         }
     }
 
-    /// Since when a node of that name has not been known; `None` if one is.
+    /// Returns the time since which no node of that name has been known; `None` if one is known.
     #[must_use]
     pub fn unknown_since(&self, name: &str) -> Option<i64> {
         (!self.nodes.contains(name)).then(|| self.unknown_since.get(name).copied().unwrap_or(self.begun))
     }
 
-    /// A live read of a node was answered.
+    /// Records an answered live read of a node.
     pub fn looked(&mut self, part: Part, name: &Arc<str>, look: LookUp) {
         self.looks.insert((part, Arc::clone(name)), look);
     }
 
-    /// The last look of one part at each node.
+    /// Returns the last live read of each node by one part.
     #[must_use]
     pub fn looks(&self, part: Part) -> BTreeMap<Arc<str>, LookUp> {
         let of_part = self.looks.iter().filter(|((by, _), _)| *by == part);
         of_part.map(|((_, name), look)| (Arc::clone(name), *look)).collect()
     }
 
-    /// The provider has answered.
+    /// Records an answer of the provider.
     pub fn machine(&mut self, node: &Uid, state: &Result<MachineState, String>, clock: i64) {
         if let Ok(MachineState::Absent) = state {
             self.absences.entry(node.clone()).or_insert((0, clock)).0 += 1;
@@ -116,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the number of consecutive answers that the node's machine is gone, and the time of the first.
+    /// Returns the number of consecutive answers that the machine of the node is gone, and the time of the first.
     #[must_use]
     pub fn absences(&self, node: &Uid) -> (u32, i64) {
         self.absences.get(node).copied().unwrap_or_default()
@@ -139,9 +139,9 @@ pub struct Retention {
     collecting: Vec<One>,
     marked: Controller<ByEvents<ExpiryEngine>>,
     marked_rest: Rest,
-    /// The kinds of the resources that annotated objects are of, as the owner-reference collector numbers them.
+    /// Kinds of the resources of annotated objects, as the owner-reference collector numbers them.
     kinds: BTreeMap<ResourceId, usize>,
-    /// Kinds of which a list is being delivered.
+    /// Kinds whose list is being delivered.
     listing: BTreeSet<usize>,
     /// True deliveries.
     pub ledger: Ledger,
@@ -158,13 +158,13 @@ impl std::fmt::Debug for Retention {
 /// Request of a retention collector: its part, the number with its controller, and the effect.
 pub type WantedRequest = (Part, u64, Effect);
 
-/// The kind that a retention collector means by a resource.
+/// Returns the kind of a retention collector's resource number.
 fn kind_of_facts(resource: ResourceId) -> Option<usize> {
     RETAINED.into_iter().find(|kind| kind.resource() == resource).and_then(index_of)
 }
 
 impl Retention {
-    /// Collectors that know nothing yet.
+    /// Creates the collectors, which know nothing yet.
     #[must_use]
     pub fn new(concurrency: ConcurrencyOptions, saboteur: &Saboteur) -> Self {
         let kept = FINISHED_PODS_KEPT - i32::from(saboteur.is(Defect::OnePodTooMany));
@@ -195,7 +195,7 @@ impl Retention {
         }
     }
 
-    /// A defect: the last answer about machines is given three times, over two minutes.
+    /// With a defect, gives the last answer about machines three times over two minutes.
     pub fn insist(&mut self, now: i64) {
         let Some(last) = self.last_machine.take() else { return };
         for one in self.collecting.iter_mut().filter(|one| one.part == Part::Nodes) {
@@ -238,7 +238,7 @@ impl Retention {
         self.marked.breaker_changed(&process.around(&kind_of));
     }
 
-    /// Other bounds of the concurrency limit count from now on.
+    /// Sets new bounds of the concurrency limit.
     pub fn set_concurrency(&mut self, concurrency: ConcurrencyOptions) {
         for One { controller, .. } in &mut self.collecting {
             controller.set_concurrency(concurrency);
@@ -246,7 +246,7 @@ impl Retention {
         self.marked.set_concurrency(concurrency);
     }
 
-    /// Takes what a watch delivered.
+    /// Takes a delivery of a watch.
     pub fn observe(
         &mut self,
         kind: usize,
@@ -310,11 +310,11 @@ impl Retention {
                 self.listing.insert(kind);
                 Observation::ListStarted(facts)
             }
-            // A watch that was resumed has listed nothing.
+            // A resumed watch has listed nothing.
             Event::Synced { .. } if self.listing.remove(&kind) => Observation::Synced(facts),
             Event::Observed(observed) => match object.and_then(|object| read_facts(facts, object)) {
                 Some(mut read) => {
-                    // A liar may list it under another one.
+                    // A liar may list it under another UID.
                     read.meta_mut().uid = observed.uid.clone();
                     Observation::Observed(saboteur.facts(read))
                 }
@@ -331,7 +331,7 @@ impl Retention {
         }
     }
 
-    /// Polls them for effects, each in turn, at most `most` in all.
+    /// Polls the collectors for effects, each in turn, at most `most` in all.
     pub fn act(
         &mut self,
         most: usize,
@@ -351,7 +351,7 @@ impl Retention {
         wanted
     }
 
-    /// Asks the one whose turn it is for one effect.
+    /// Polls the next collector for one effect.
     fn act_one(
         &mut self,
         moment: Moment,
@@ -382,7 +382,7 @@ impl Retention {
         }
     }
 
-    /// A request of one of them has ended, and has found this.
+    /// Takes the result of a collector's request.
     pub fn finished(
         &mut self,
         (part, number): (Part, u64),
@@ -408,12 +408,12 @@ impl Retention {
         }
     }
 
-    /// Iterates over the queue states of the parts with kinds of their own.
+    /// Iterates over the queue states of the parts with their own kinds.
     pub fn standings(&self) -> impl Iterator<Item = (Part, CollectorState)> {
         self.collecting.iter().map(|one| (one.part, one.controller.engine().0.standing()))
     }
 
-    /// When one of them has something to do again, if any does.
+    /// Returns the time at which a collector has something to do again, if any does.
     #[must_use]
     pub fn next_due(&self, moment: Moment, process: &Process) -> Option<Moment> {
         let around = process.around(&kind_of_facts);
@@ -425,7 +425,7 @@ impl Retention {
     }
 }
 
-/// A reading of a clock that is so much ahead.
+/// Returns a reading of a clock that is this much ahead.
 fn ahead(reading: Reading, by: i64) -> Reading {
     match reading {
         Reading::Passed(now) => Reading::Passed(now.after(by)),
@@ -433,7 +433,7 @@ fn ahead(reading: Reading, by: i64) -> Reading {
     }
 }
 
-/// Returns the request of a step, if it is one.
+/// Returns the request of a step, if any.
 fn sent<E: gc_controller::controller::Engine>(
     part: Part,
     controller: &Controller<E>,
@@ -452,7 +452,7 @@ pub fn read_facts(kind: objects::Kind, object: &Object) -> Option<Facts> {
     Facts::read(kind, &json).ok()
 }
 
-/// The kind of facts that a key of a retention collector is of.
+/// Returns the kind of facts for a key of a retention collector.
 #[must_use]
 pub fn kind_of_key(key: &ObjectKey) -> Option<objects::Kind> {
     RETAINED.into_iter().find(|kind| kind.resource() == key.resource)

@@ -1,4 +1,4 @@
-//! Many worlds, one after the other; and, of one that failed, the short story of why.
+//! Runs many worlds one after the other, and shortens the story of a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::ScopedJoinHandle;
@@ -13,7 +13,7 @@ use crate::world::{self, Options, Report};
 /// Maximum number of runs to shorten a story.
 pub const SHRINK_RUNS: usize = 600;
 
-/// Runs a story; a panic is a broken rule like any other.
+/// Runs a story; a panic counts as a violation like any other.
 #[must_use]
 pub fn run_story(story: &Story, options: Options) -> Report {
     let happen = if story.namespaces { namespaces::run } else { world::run };
@@ -34,8 +34,8 @@ pub fn run_seed(seed: u64, options: Options) -> Report {
     run_story(&Story::new(seed), options)
 }
 
-/// The shortest story found in which the same oracle is broken: client actions, faults and all other steps are left out
-/// as long as it is.
+/// Returns the shortest story found in which the same oracle is violated: client actions, faults and all other steps are left out
+/// as long as it still is.
 #[must_use]
 pub fn shrink(story: &Story, options: Options, oracle: &str) -> Story {
     let mut best = story.clone();
@@ -75,7 +75,7 @@ pub fn shrink(story: &Story, options: Options, oracle: &str) -> Story {
 /// Result of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Worlds run.
+    /// Number of worlds that ran.
     pub seeds: u64,
     /// See [`Report`].
     pub events: u64,
@@ -94,7 +94,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Adds one world.
+    /// Adds the report of one world.
     pub fn add(&mut self, seed: u64, report: Report) {
         self.seeds += 1;
         self.events += report.events;
@@ -112,7 +112,7 @@ impl Summary {
         }
     }
 
-    /// Adds those of another thread.
+    /// Adds the summary of another thread.
     pub fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.events += other.events;
@@ -127,7 +127,7 @@ impl Summary {
     }
 }
 
-/// Does some work in each of a number of threads. A panic in one of them is a panic here.
+/// Runs `work` in this many threads. Panics if one of them panics.
 pub(crate) fn in_threads<T: Send>(threads: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ pub(crate) fn in_threads<T: Send>(threads: u64, work: impl Fn(u64) -> T + Sync) 
     })
 }
 
-/// Runs a number of seeds in a number of threads; each world lives in one. Stops a thread at its tenth failure.
+/// Runs a number of seeds in a number of threads; each world stays in one thread. Stops a thread at its tenth failure.
 #[must_use]
 pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summary {
     const FAILURES_PER_THREAD: usize = 10;
@@ -162,16 +162,16 @@ pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summa
 /// Discovery of a planted defect.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Seeds needed, one number for each try that found it.
+    /// Number of seeds that were needed in each successful try.
     pub needed: Vec<u64>,
-    /// The oracles that noticed, in the order of the tries.
+    /// Oracles that noticed, in the order of the tries.
     pub oracles: Vec<&'static str>,
-    /// Tries made.
+    /// Number of tries.
     pub tries: u64,
 }
 
 impl Finding {
-    /// The median number of seeds needed, if most tries found it: the others needed more than they had.
+    /// Returns the median number of seeds needed, if most tries found the defect: the others needed more than they had.
     #[must_use]
     pub fn median(&self) -> Option<u64> {
         let mut needed = self.needed.clone();
@@ -180,8 +180,8 @@ impl Finding {
     }
 }
 
-/// Plants a defect, and counts the seeds until it is noticed, in several tries, each from other seeds and with a
-/// maximum number of them. Worlds in which it cannot show are counted and not run.
+/// Plants a defect, and counts the seeds until it is noticed, in several tries with different seeds and a maximum number of them
+/// each. Worlds in which it cannot show are counted but not run.
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     let options = Options { defect: Some(defect), liars: defect.is_credulity(), trace: false };

@@ -1,4 +1,4 @@
-//! Carries out a planted defect: what a simulated collector with it does in place of the right thing.
+//! Carries out a planted defect: replaces the right behaviour of a simulated collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::defects::Defect;
 use crate::liars::Lie;
 use crate::performed::{Part, PerformedRequest};
 
-/// A defect at work.
+/// A defect in operation.
 #[derive(Clone, Debug, Default)]
 pub struct Saboteur {
-    /// The defect; none is an honest adapter.
+    /// Defect to carry out; `None` is an honest adapter.
     pub defect: Option<Defect>,
     names: BTreeMap<ObjectKey, Uid>,
     waited: Vec<Uid>,
     synced: BTreeMap<ResourceId, u64>,
     lives: BTreeMap<Uid, i64>,
     seen: BTreeMap<Uid, (ObjectKey, u64)>,
-    /// Names of nodes that a live read of this part has found gone.
+    /// Names of nodes that a live read of this part found gone.
     gone: BTreeSet<(Part, Arc<str>)>,
-    /// A list has lied to it.
+    /// True if a list has lied to the collector.
     is_deceived: bool,
-    /// The newest version of all objects that it has seen.
+    /// Newest version of any object that it has seen.
     latest: u64,
     events: u64,
 }
 
 impl Saboteur {
-    /// At work for a collector that just starts.
+    /// Creates the saboteur of a collector that just starts.
     #[must_use]
     pub fn new(defect: Option<Defect>) -> Self {
         Self { defect, ..Self::default() }
     }
 
-    /// Reports whether this is the defect.
+    /// Reports whether this is the planted defect.
     #[must_use]
     pub fn is(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
@@ -121,7 +121,7 @@ impl Saboteur {
         Some(event)
     }
 
-    /// Returns true if it takes a lie about a live read for what it says.
+    /// Reports whether the defect believes a lie about a live read.
     #[must_use]
     pub fn believes(&self, lie: Lie) -> bool {
         let believed = match self.defect {
@@ -137,7 +137,7 @@ impl Saboteur {
         lie == believed
     }
 
-    /// Removals that a defect makes up of what a watch delivers: whatever a list does not contain was removed.
+    /// Returns the removals that a defect makes up from a watch's deliveries: everything missing from a list counts as removed.
     pub fn removals(&mut self, event: &Event) -> Vec<Event> {
         if self.is(Defect::RecreationBelieved) {
             return self.recreated(event).into_iter().collect();
@@ -170,7 +170,7 @@ impl Saboteur {
         Vec::new()
     }
 
-    /// The removal of what had the name of an object before, under another UID.
+    /// Returns the removal of an object's predecessor, which had the same name and another UID.
     fn recreated(&mut self, event: &Event) -> Option<Event> {
         let Event::Observed(ObservedObject { key, uid, resource_version, .. }) = event else { return None };
         let former = self.names.insert(key.clone(), uid.clone()).filter(|former| former != uid)?;
@@ -200,7 +200,7 @@ impl Saboteur {
         requests::PerformedRequest { outcome, signal, round_trips }
     }
 
-    /// The bounds of a concurrency limit, in place of these.
+    /// Replaces the bounds of a concurrency limit.
     #[must_use]
     pub fn concurrency(&self, concurrency: ConcurrencyOptions) -> ConcurrencyOptions {
         if self.is(Defect::LimitIgnored) { ConcurrencyOptions::default() } else { concurrency }
@@ -217,7 +217,7 @@ impl Saboteur {
         }
     }
 
-    /// Returns the lead of a part's clock, milliseconds.
+    /// Returns the lead of a part's clock in milliseconds.
     #[must_use]
     pub fn haste(&self, part: Part) -> i64 {
         match self.defect {
@@ -251,7 +251,7 @@ impl Saboteur {
         facts
     }
 
-    /// The outcome that a read of an owner has without being sent, if its watch is believed in its place.
+    /// Returns the outcome of a read of an owner that is not sent because its watch is believed instead.
     #[must_use]
     pub fn confirmed(&self, effect: &Effect) -> Option<Outcome> {
         let (defect, Request::Read { key }) = (self.defect?, &effect.request) else { return None };
@@ -281,7 +281,7 @@ impl Saboteur {
         }
     }
 
-    /// The outcome that a request has without being sent.
+    /// Returns the outcome of a request that is not sent.
     #[must_use]
     pub fn made_up(&self, part: Part, request: &Request) -> Option<Outcome> {
         match (self.defect?, part, request) {
@@ -305,19 +305,19 @@ impl Saboteur {
         }
     }
 
-    /// A list is about to lie to it. What believes a list that lacks something is noticed only where it does lack something.
+    /// Notes that a list is about to lie. A defect that believes incomplete lists can only be noticed if a list is incomplete.
     pub fn deceive(&mut self) {
         self.is_deceived = true;
     }
 
-    /// A live read of a node has found this.
+    /// Records the result of a live read of a node.
     pub fn looked(&mut self, part: Part, name: &Arc<str>, is_gone: bool) {
         if is_gone && self.is(Defect::NodeProofForEver) {
             self.gone.insert((part, Arc::clone(name)));
         }
     }
 
-    /// Changes what retention sends.
+    /// Changes a request of retention.
     pub fn retention_effect(&self, part: Part, effect: &mut Effect) {
         let unguarded = match part {
             Part::Jobs => self.is(Defect::JobUnguarded),
@@ -329,13 +329,13 @@ impl Saboteur {
         }
     }
 
-    /// Reports whether an answer to a retention collector is lost.
+    /// Reports whether a response to a retention collector is lost.
     pub fn loses_retention_answer(&mut self) -> bool {
         self.events += u64::from(self.is(Defect::RetentionAnswersLost));
         self.is(Defect::RetentionAnswersLost) && self.events.is_multiple_of(5)
     }
 
-    /// The newest version of a resource so far.
+    /// Returns the newest version of a resource so far.
     fn newest(&mut self, resource: ResourceId, version: ResourceVersion) -> u64 {
         let newest = self.synced.entry(resource).or_default();
         *newest = version.0.max(*newest);
@@ -377,7 +377,7 @@ impl Saboteur {
         }
     }
 
-    /// An effect that the saboteur wants on its own when the engine gets something.
+    /// Returns an additional request that the saboteur makes when the engine gets an event.
     #[must_use]
     pub fn temptation(&self, event: &Event) -> Option<Request> {
         match event {
@@ -405,7 +405,7 @@ impl Saboteur {
         }
     }
 
-    /// Changes an effect before it is sent; true if it is to be sent twice.
+    /// Changes an effect before it is sent; returns true if it must be sent twice.
     pub fn effect(&self, effect: &mut Effect) -> bool {
         let Some(defect) = self.defect else { return false };
         match (&mut effect.request, defect) {

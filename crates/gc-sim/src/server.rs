@@ -1,5 +1,5 @@
-//! The API server of the world: the real registry over a memory store, whose every transaction is remembered so
-//! that the store can be put back to an earlier revision.
+//! The API server of the world: the real registry over a memory store. The store's transactions are all remembered, so it can be
+//! put back to an earlier revision.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::kinds::{KINDS, Kind, NAMESPACES};
 use crate::random::Random;
 
-/// When every world begins, milliseconds since the epoch.
+/// Time at which every world begins, in milliseconds since the epoch.
 pub const BEGINNING_MILLISECONDS: i64 = 1_800_000_000_000;
 /// Revision of an empty store; the first transaction makes the next one.
 const EMPTY: u64 = 1;
@@ -35,12 +35,12 @@ struct RecordedStore {
 }
 
 impl RecordedStore {
-    /// A store with this history.
+    /// Creates a store with this history.
     fn replay(log: &[Transaction]) -> Self {
         let store = MemoryStorage::default();
         for transaction in log {
             let unconditional = Transaction { conditions: Vec::new(), writes: transaction.writes.clone() };
-            // It was accepted by an equal store before.
+            // An equal store accepted this transaction before.
             let _ = store.commit(unconditional);
         }
         Self { store, log: Mutex::new(log.to_vec()) }
@@ -96,14 +96,14 @@ impl Authorizer for Everybody {
     }
 }
 
-/// The server and the log of what really happened.
+/// The server, and the log of what really happened.
 pub struct Server {
     storage: Arc<RecordedStore>,
     registry: Registry,
     changes: Box<dyn WatchStream>,
     user: UserInfo,
     entropy: AtomicU64,
-    /// The server's clock, milliseconds since the epoch.
+    /// Time of the server's clock in milliseconds since the epoch.
     pub now: i64,
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn polled() -> Context<'static> {
 }
 
 impl Server {
-    /// A server with namespaces and definitions, and chance of its own.
+    /// Creates a server with namespaces and definitions, and its own source of randomness.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::over(&BEGINNING, seed)
@@ -168,13 +168,13 @@ impl Server {
         }
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.storage.revision().map_or(0, |revision| revision.0)
     }
 
-    /// Puts the store back by this number of transactions, and starts over. Returns the revision it has now.
+    /// Puts the store back by this number of transactions, and restarts the server. Returns the resulting revision.
     pub fn restore(&mut self, back: usize) -> u64 {
         let mut log = self.storage.log();
         let kept = log.len().saturating_sub(back).max(BEGINNING.len());
@@ -185,9 +185,9 @@ impl Server {
         newest.0
     }
 
-    /// Forgets history before a revision, so that watches from before it must list again.
+    /// Forgets the history before a revision, so watches from before it must list again.
     pub fn compact(&self) {
-        // The newest one can always be compacted to.
+        // Compaction to the newest revision always succeeds.
         let _ = self.storage.compact(Revision(self.revision()));
     }
 
@@ -202,7 +202,7 @@ impl Server {
         changes
     }
 
-    /// Everything stored under a prefix.
+    /// Returns everything stored under a prefix.
     #[must_use]
     pub fn stored(&self, prefix: &str) -> Vec<gc_registry::storage::KeyValue> {
         self.storage.range(prefix, &RangeOptions::default()).map(|answer| answer.items).unwrap_or_default()
@@ -211,7 +211,7 @@ impl Server {
     /// Moves changes to the watches of the API.
     pub fn pump(&self) {
         for _ in 0..64 {
-            // An error is a broken stream, which the next call replaces.
+            // An error means a broken stream, which the next call replaces.
             if self.registry.poll_pump(&mut polled()).is_pending() {
                 return;
             }
@@ -259,7 +259,7 @@ impl Server {
         })
     }
 
-    /// A request about a kind; `None` if its path is not served.
+    /// Returns a request about a kind; `None` if its path is not served.
     pub fn request(
         &self,
         kind: &Kind,
@@ -271,7 +271,7 @@ impl Server {
         Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
     }
 
-    /// The same about a subresource, or about the object where that is empty.
+    /// Returns a request about a subresource, or about the object itself if `subresource` is empty.
     pub fn request_part(
         &self,
         kind: &Kind,
@@ -283,7 +283,7 @@ impl Server {
         Some(self.with_context(|context| self.registry.handle(&target, operation, context)))
     }
 
-    /// PATCH of a subresource, or of the object where that is empty.
+    /// Sends a PATCH of a subresource, or of the object itself if that is empty.
     pub fn patch(
         &self,
         kind: &Kind,
@@ -318,22 +318,22 @@ impl Server {
         let path = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         if let Some(target) = self.target(path, "", &kind.definition_name()) {
             let operation = Operation::Delete(DeleteOptions::default());
-            // Not there: nothing to do.
+            // If it does not exist, there is nothing to do.
             let _ = self.with_context(|context| self.registry.handle(&target, operation, context));
         }
     }
 
-    /// The work of no request.
+    /// Does the server's work that no request triggers.
     pub fn maintain(&mut self) {
         self.pump();
         if self.registry.poll_maintenance(&mut polled()).is_ready() {
-            // An error ends this run only.
+            // An error ends only this run.
             let _ = self.with_context(|context| self.registry.maintain(context));
             self.pump();
         }
     }
 
-    /// POST.
+    /// Sends a POST.
     pub fn create(
         &self,
         kind: &Kind,
@@ -345,7 +345,7 @@ impl Server {
         Some(result.and_then(object_of))
     }
 
-    /// PUT.
+    /// Sends a PUT.
     pub fn replace(
         &self,
         kind: &Kind,
@@ -357,7 +357,7 @@ impl Server {
         Some(result.and_then(object_of))
     }
 
-    /// PATCH with a merge patch; the object as answered.
+    /// Sends a PATCH with a merge patch; returns the object of the response.
     pub fn merge(
         &self,
         kind: &Kind,
@@ -368,14 +368,14 @@ impl Server {
         self.patch(kind, (namespace, name, ""), PatchType::Merge, patch)
     }
 
-    /// GET.
+    /// Sends a GET.
     #[must_use]
     pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Result<Arc<Object>, ApiError>> {
         let operation = Operation::Get { resource_version: String::new() };
         Some(self.request(kind, namespace, name, operation)?.and_then(object_of))
     }
 
-    /// DELETE.
+    /// Sends a DELETE.
     pub fn delete(
         &self,
         kind: &Kind,
@@ -386,7 +386,7 @@ impl Server {
         self.request(kind, namespace, name, Operation::Delete(options))
     }
 
-    /// LIST: newest, or as of a revision.
+    /// Lists the newest state, or that of a revision.
     #[must_use]
     pub fn list(
         &self,
@@ -406,7 +406,7 @@ impl Server {
         }))
     }
 
-    /// WATCH after a revision.
+    /// Starts a watch after a revision.
     #[must_use]
     pub fn watch(&self, kind: &Kind, after: u64) -> Option<Result<Watch, ApiError>> {
         let target = self.target((kind.group, kind.versions[0], kind.resource), "", "")?;

@@ -1,4 +1,4 @@
-//! Requests and outcomes in the words of a trace.
+//! Text of requests and outcomes in a trace.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use gc_types::{Outcome, Request};
 use crate::kinds::KINDS;
 use crate::truth::show;
 
-/// A request about an object of a kind.
+/// Formats a request about an object of a kind.
 #[must_use]
 pub fn show_request(kind: usize, request: &Request) -> String {
     let place = |key: &gc_types::ObjectKey| show(kind, &key.namespace, &key.name);

@@ -1,7 +1,7 @@
-//! Small worlds, exhaustively: every ownership graph over a few objects, every object deleted under every policy, with
-//! and without references that block and an object that a finalizer holds; and for each of them every order, up to a
-//! stated depth, in which watches, requests and answers can take their turns. The last object is created just before the
-//! deletion, so that its existence is news as well.
+//! Small worlds, explored exhaustively: every ownership graph over a few objects, every object deleted under every policy, with and
+//! without references that block and an object that a finalizer holds; and for each of them every order, up to a given depth, in
+//! which watches, requests and responses can take their turns. The last object is created just before the deletion, so its
+//! existence is news as well.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,22 +16,22 @@ use crate::violation::Violation;
 
 /// Maximum number of steps until a world rests.
 const REST_STEPS: usize = 2_000;
-/// Simulated time until then, milliseconds.
+/// Maximum simulated time until a world rests, in milliseconds.
 const REST_MILLISECONDS: i64 = 600_000;
 
 /// Number of violations that end an exploration.
 const VIOLATIONS: usize = 10;
 
-/// Visited worlds.
+/// Counts of the visited worlds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Graphs times roots times policies times variants.
+    /// Number of graphs times roots times policies times variants.
     pub worlds: u64,
-    /// States: prefixes of orders.
+    /// Number of states, which are prefixes of orders.
     pub states: u64,
-    /// Orders that were followed to rest and judged there.
+    /// Number of orders that were followed to rest and judged there.
     pub rests: u64,
-    /// Violations, with their world and steps.
+    /// Violations, each with its world and steps.
     pub violations: Vec<(String, Violation)>,
 }
 
@@ -83,7 +83,7 @@ fn object(index: usize, owners: &[usize], blocks: bool, held: bool) -> ObservedO
     }
 }
 
-/// A world: `shape` has a bit for each (dependent, owner).
+/// A world; `shape` has one bit for each pair (dependent, owner).
 #[derive(Clone, Copy, Debug)]
 struct SmallWorld {
     objects: usize,
@@ -233,7 +233,7 @@ impl State {
                 }
             }
             Request::RemoveFinalizer { key, uid, finalizer } => {
-                // Everything here existed before the deletion: nothing may be left to do.
+                // Everything here existed before the deletion, so nothing may be left to do.
                 let others = self.model.objects().filter(|other| other.uid != *uid);
                 let mut unfinished = others.filter(|other| {
                     other.owners.iter().any(|owner| {
@@ -258,7 +258,7 @@ impl State {
         Ok(())
     }
 
-    /// The next turn of the one order in which worlds go to rest. False if there is none.
+    /// Takes the next turn of the single order in which worlds come to rest. Returns false if there is none.
     fn go_on(&mut self) -> Result<bool, Violation> {
         let waiting = self.pipes.iter().find(|(_, pipe)| !pipe.is_empty()).map(|(id, _)| *id);
         let turn = if let Some(id) = waiting {
@@ -293,7 +293,7 @@ impl State {
         Err(Violation { oracle: "liveness", message: "no rest".to_owned() })
     }
 
-    /// Returns true if an object waits in foreground deletion for something that blocks it and is held, or waits itself.
+    /// Reports whether an object in foreground deletion waits for a blocking object that is held, or that waits itself.
     fn waits_for_held(&self, world: &SmallWorld, index: usize, seen: &mut BTreeSet<usize>) -> bool {
         let is_foreground = self.model.by_uid(&uid(index)).is_some_and(|left| left.deletion.foreground);
         if !world.blocks || !is_foreground || !seen.insert(index) {
@@ -307,7 +307,7 @@ impl State {
         })
     }
 
-    /// Compares the remaining objects with those that a computation over the graph leaves, without running anything.
+    /// Compares the remaining objects with those that a computation over the graph predicts, without running anything.
     fn judge_rest(&self, world: &SmallWorld) -> Result<(), Violation> {
         let mut doomed = BTreeSet::from([world.root]);
         while world.policy != PropagationPolicy::Orphan
@@ -332,7 +332,7 @@ impl State {
                 (false, present, deleting) => present && !deleting,
                 (true, false, _) => !held(index),
                 (true, true, true) => held(index) || self.waits_for_held(world, index, &mut BTreeSet::new()),
-                // One that is marked and held, and does not wait for what it owns, still owns it.
+                // An object that is marked and held, and does not wait for its dependents, still owns them.
                 (true, true, false) => {
                     world.owners(index).iter().any(|&owner| owner != index && self.protects(&uid(owner)))
                 }
@@ -350,16 +350,16 @@ impl State {
     }
 }
 
-/// Worlds to visit, and the depth.
+/// Worlds to visit, and the depth of the orders.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Objects of each world; four at most.
+    /// Number of objects in each world; four at most.
     pub objects: usize,
-    /// Turns of which every order is followed; beyond them each world comes to rest in one fixed order.
+    /// Number of turns whose every order is followed; after that, each world comes to rest in one fixed order.
     pub depth: usize,
-    /// True if objects that refer to themselves are among them.
+    /// True if objects that refer to themselves are included.
     pub loops: bool,
-    /// Of all graphs, one in this many (1: all of them) …
+    /// Step through the graphs: one in this many is visited (1 for all of them) …
     pub stride: u32,
     /// … beginning with this one.
     pub first: u32,

@@ -1,5 +1,5 @@
-//! A story: everything that will happen in a world, decided beforehand by its seed. Each step carries the number that
-//! all its own choices come from, so that a story from which steps were taken is a story still.
+//! A story: everything that will happen in a world, decided in advance by its seed. Each step carries the number from which all its
+//! choices come, so a story with some steps removed is still a story.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::random::Random;
 /// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestFault {
-    /// It times out and did not happen.
+    /// Times out without having happened.
     LostBefore,
-    /// It times out and did happen.
+    /// Times out after it has happened.
     LostAfter,
-    /// A client writes the object just before.
+    /// Conflicts, because a client writes the object just before.
     Conflict,
-    /// 409, and nothing has changed.
+    /// 409 although nothing has changed.
     MereConflict,
     /// 429 with Retry-After.
     TooMany,
@@ -27,38 +27,38 @@ pub enum RequestFault {
     Forbidden,
     /// 404 without a Status: the path is not served.
     PlainNotFound,
-    /// It happens, and a proxy replaces the body of the answer.
+    /// Succeeds, but a proxy replaces the body of the response.
     Garbled,
 }
 
 /// A fault of the watch of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamFault {
-    /// It is cut, and resumed where it was.
+    /// Cut, and resumed where it was.
     Cut,
-    /// It is cut until the collector considers it stale.
+    /// Cut until the collector considers it stale.
     Stale,
-    /// 410: the resource is listed again; removals in between are never delivered.
+    /// 410: the resource is listed again, and removals in between are never delivered.
     Expired,
-    /// The resource is listed again from a stale cache: earlier events are taken back, and delivered again.
+    /// Listed again from a stale cache: earlier events are taken back, and delivered again.
     StaleList,
 }
 
 /// A fault of one round of discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiscoveryFault {
-    /// Nothing is answered.
+    /// Not answered at all.
     Failed,
     /// One group cannot be read.
     GroupFailed,
-    /// One group is missing from an answer that says it is complete.
+    /// One group is missing from a response that claims to be complete.
     Omitted,
 }
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A client does something.
+    /// A client performs an action.
     Client(u64),
     /// The watch of one resource delivers something.
     Deliver(u64),
@@ -72,11 +72,11 @@ pub enum Step {
     Tick(u64),
     /// The watch of one resource breaks.
     Break(u64, StreamFault),
-    /// A round of discovery.
+    /// A round of discovery runs.
     Discover(u64, Option<DiscoveryFault>),
-    /// The server does the work of no request, and nodes end their pods.
+    /// The server does the work that no request triggers, and nodes end their pods.
     Housekeeping(u64),
-    /// A definition is deleted or made again.
+    /// A definition is deleted or created again.
     Definition(u64),
     /// The store forgets its history.
     Compact,
@@ -86,21 +86,20 @@ pub enum Step {
     Crash(u64),
     /// The leader stops moving, and another one takes over.
     Pause,
-    /// The paused leader continues where it was, unaware.
+    /// The paused leader continues where it was, without knowing of the pause.
     Resume,
-    /// It notices that it no longer leads. Where there is an election: the leader ends, and gives its Lease back.
+    /// The leader notices that it no longer leads. With an election: the leader ends, and gives its Lease back.
     Retire,
     /// The collector's clock jumps.
     ClockJump(u64),
-    /// Nothing passes between a collector and the server for a while (only where there is an election).
+    /// Nothing passes between a collector and the server for a while (only with an election).
     Partition(u64),
     /// The operator pauses a collector, begins a dry run, resumes what the breaker has stopped, or changes the bounds of the
     /// concurrency limit.
     Operate(u64),
 }
 
-/// A fault and how often it comes, in a thousand steps (of requests, for those of requests) of a world in which things
-/// go badly.
+/// Faults and their frequency per thousand steps (for those of requests, per thousand requests) in bad weather.
 pub const REQUEST_FAULTS: [(RequestFault, u32); 9] = [
     (RequestFault::LostBefore, 50),
     (RequestFault::LostAfter, 60),
@@ -125,8 +124,8 @@ pub const STREAM_FAULTS: [(StreamFault, u32); 4] = [
 pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =
     [(DiscoveryFault::Failed, 4), (DiscoveryFault::GroupFailed, 5), (DiscoveryFault::Omitted, 5)];
 
-/// In a thousand steps of a world in which things go badly: a new or a deleted definition, forgotten history, a crash,
-/// a change of leaders, a jump of the clock, an operator at work.
+/// Frequency per thousand steps in bad weather of a new or deleted definition, forgotten history, a crash, a change of leaders, a
+/// jump of the clock, and an operator's action.
 pub const RARE_FAULTS: [(&str, u32); 6] = [
     ("definition", 5),
     ("compact", 3),
@@ -148,7 +147,7 @@ pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 /// Frequency of faults in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
-    /// Everything arrives, late.
+    /// Everything arrives, but late.
     Calm,
     /// Some faults.
     Changing,
@@ -156,32 +155,32 @@ pub enum Weather {
     Bad,
 }
 
-/// Steps of a story at least, and how many more at most.
+/// Minimum number of steps in a story, and the maximum number of further ones.
 const LENGTH: (usize, usize) = (60, 180);
 
 /// Everything that will happen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
-    /// The seed.
+    /// Seed of the story.
     pub seed: u64,
     /// Frequency of faults.
     pub weather: Weather,
-    /// True if a DELETE may go with the UID alone after conflicts (spec 4.5), which leaves a window (L16).
+    /// True if a DELETE may be sent with only the UID after conflicts (spec 4.5), which leaves a window (L16).
     pub uid_only: bool,
     /// Maximum number of effects in flight.
     pub effects_in_flight: usize,
-    /// The bounds of each collector's concurrency limit.
+    /// Bounds of each collector's concurrency limit.
     pub concurrency: ConcurrencyOptions,
-    /// The limits of the breaker.
+    /// Limits of the breaker.
     pub breaker: BreakerOptions,
-    /// Kinds whose watches are far behind, one bit for each.
+    /// Kinds whose watches lag far behind, one bit for each.
     pub slow: u64,
     /// True if the retention collectors run as well, and clients give them work.
     pub retention: bool,
-    /// True if there are several collectors, of which a Lease lets one act at a time. (Where there is retention time
-    /// passes in hours, in which no Lease is kept.)
+    /// True if there are several collectors, and a Lease lets only one act at a time. (With retention, time passes in hours, in
+    /// which no Lease can be kept.)
     pub election: bool,
-    /// True if it is a world of namespaces, with nothing else.
+    /// True if this is a world of namespaces only.
     pub namespaces: bool,
     /// Steps of the story.
     pub steps: Vec<Step>,
@@ -189,8 +188,8 @@ pub struct Story {
 
 /// Number of worlds of namespaces, per thousand.
 pub const WORLDS_OF_NAMESPACES: u32 = 120;
-/// Number of worlds of namespaces with operators, and with the limits and breakers of the other worlds, per thousand of them: what
-/// slows passes down hides other defects.
+/// Number per thousand of the worlds of namespaces that have operators, and the limits and breakers of the other worlds: slowing
+/// passes down hides other defects.
 pub const RESTRAINED_WORLDS_OF_NAMESPACES: u32 = 300;
 /// Number of worlds with retention, per thousand others.
 pub const WORLDS_WITH_RETENTION: u32 = 400;
@@ -198,7 +197,7 @@ pub const WORLDS_WITH_RETENTION: u32 = 400;
 pub const WORLDS_WITH_AN_ELECTION: u32 = 400;
 
 impl Story {
-    /// The story of a seed.
+    /// Creates the story of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -210,7 +209,7 @@ impl Story {
         let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
         let (concurrency, breaker) = (concurrency(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
-        // Worlds differ in the speed of the network: in some, watches are far behind.
+        // Worlds differ in the speed of the network: in some, watches lag far behind.
         let deliver = random.pick(&[10, 30, 60]);
         let busy = random.pick(&[12, 25]);
         let slow = if random.chance(500) { random.next() & random.next() } else { 0 };
@@ -258,7 +257,7 @@ impl Story {
         }
     }
 
-    /// The restraints of the passes over namespaces, if there are any but the default ones.
+    /// Returns the restraints of the passes over namespaces, if they differ from the defaults.
     #[must_use]
     pub fn namespace_restraints(&self) -> Option<(ConcurrencyOptions, BreakerOptions)> {
         let is_restrained = Random::new(self.seed ^ 0x7265_7374).chance(RESTRAINED_WORLDS_OF_NAMESPACES);
@@ -275,7 +274,7 @@ impl Story {
 /// Number of worlds whose breaker trips after few deletions, per thousand.
 pub const WORLDS_WITH_A_NARROW_BREAKER: u32 = 250;
 
-/// The bounds of the concurrency limit in the world of a seed: often so narrow that they are reached.
+/// Returns the bounds of the concurrency limit in the world of a seed: often narrow enough to be reached.
 fn concurrency(seed: u64) -> ConcurrencyOptions {
     let mut random = Random::new(seed ^ 0x7061_6365);
     let largest = random.pick(&[1, 2, 4, 128, 128]);
@@ -288,7 +287,7 @@ fn concurrency(seed: u64) -> ConcurrencyOptions {
     }
 }
 
-/// The limits of the breaker in the world of a seed.
+/// Returns the limits of the breaker in the world of a seed.
 fn breaker(seed: u64) -> BreakerOptions {
     let mut random = Random::new(seed ^ 0x6272_6561);
     if !random.chance(WORLDS_WITH_A_NARROW_BREAKER) {
@@ -302,7 +301,7 @@ fn breaker(seed: u64) -> BreakerOptions {
     }
 }
 
-/// A rate as it is in a weather.
+/// Returns a rate scaled to a weather.
 #[must_use]
 pub fn scaled(rate: u32, weather: Weather) -> u32 {
     match weather {

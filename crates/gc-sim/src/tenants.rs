@@ -1,5 +1,5 @@
-//! Clients of objects that retention collectors manage: pods and Jobs finish, nodes come and go with their machines,
-//! claims are used and released, TTLs are set, raised and removed at the last moment.
+//! Clients of the objects that retention collectors manage: pods and Jobs finish, nodes come and go with their machines, claims are
+//! used and released, and TTLs are set, raised and removed at the last moment.
 
 use gc_collectors::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_collectors::policies;
@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::truth::{TrueObject, Truth, show};
 
-/// Nodes are few, so that their names are used again.
+/// Names of nodes, few enough to be used again.
 pub const NODES: [&str; 3] = ["node", "east", "west"];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const SECOND: i64 = 1_000;
@@ -22,15 +22,15 @@ const HOUR: i64 = 3_600 * SECOND;
 /// State that clients act on.
 #[derive(Debug)]
 pub struct Tenants<'a> {
-    /// The server.
+    /// Server that the clients use.
     pub server: &'a Server,
-    /// True state.
+    /// True state of its objects.
     pub truth: &'a Truth,
-    /// The machines.
+    /// Provider of the machines.
     pub provider: &'a mut Provider,
 }
 
-/// A time as the API writes it.
+/// Returns a time as the API writes it.
 #[must_use]
 pub fn time(milliseconds: i64) -> String {
     let at = jiff::Timestamp::from_second(milliseconds.div_euclid(SECOND));
@@ -41,16 +41,16 @@ fn kind(name: &str) -> usize {
     KINDS.iter().position(|kind| kind.kind == name).unwrap_or(0)
 }
 
-/// A certificate in PEM, in base64. It ends an hour and a half after the world begins.
+/// A certificate in PEM, encoded in base64. It expires an hour and a half after the world begins.
 const CERTIFICATE: &str = include_str!("certificate.base64");
-/// When that is, milliseconds since the epoch.
+/// Time of expiry in milliseconds since the epoch.
 pub const CERTIFICATE_ENDS_MILLISECONDS: i64 = BEGINNING_MILLISECONDS + 90 * 60 * SECOND;
 
-/// The label that policies ask for, and its values.
+/// Label that policies select by, and its values.
 const TIER: &str = "tier";
 const TIERS: [&str; 2] = ["x", "y"];
 
-/// Generates the spec of a policy. The oracle reads it in its own way: see `policy_verdicts`.
+/// Generates the spec of a policy. The oracle interprets it independently: see `policy_verdicts`.
 fn policy_spec(random: &mut Random) -> Value {
     let kind = random.pick(&["ConfigMap", "ConfigMap", "Pod"]);
     let mut spec = json!({"target": {"apiVersion": "v1", "kind": kind}, "enforce": random.chance(600),
@@ -93,7 +93,7 @@ fn policy_spec(random: &mut Random) -> Value {
     spec
 }
 
-/// A pod that uses a claim, or none.
+/// Returns a pod that uses a claim, or no claim.
 fn pod_on_node(random: &mut Random, name: &str, claim: Option<&str>) -> Value {
     let mut spec = json!({"containers": [{"name": "c", "image": "i"}], "nodeName": random.pick(&NODES)});
     if let Some(claim) = claim {
@@ -103,7 +103,7 @@ fn pod_on_node(random: &mut Random, name: &str, claim: Option<&str>) -> Value {
 }
 
 impl<'a> Tenants<'a> {
-    /// Lets a client do one thing; says what.
+    /// Performs one action of a client, and returns its description.
     pub fn act(&mut self, salt: u64) -> String {
         let mut random = Random::new(salt);
         match random.weighted(&[14, 14, 8, 20, 6, 6, 9, 10, 18, 12, 12]) {
@@ -121,16 +121,16 @@ impl<'a> Tenants<'a> {
         }
     }
 
-    /// Faults are over: machines that are shut down run again, nodes whose machine runs are ready, and of nodes whose
-    /// machine is gone no more than one is left to the collector, which stops where many are missing, and none that it keeps, and
-    /// looks up for ever; and none at all where the collector finds no ready node by which to check the provider.
+    /// Repairs the cluster after the last fault. Machines that are shut down run again, and nodes whose machine runs are ready. Of
+    /// the nodes whose machine is gone, at most one is left to the collector, which stops if many are missing, and none that it
+    /// keeps and looks up for ever; none at all is left if the collector finds no ready node with which to check the provider.
     pub fn repair(&mut self) {
         self.provider.honest = true;
         self.provider.start_all();
         let is_control = |node: &TrueObject| {
             let value = node.value();
             let name = value["spec"]["providerID"].as_str().unwrap_or_default();
-            // One that is kept is not looked up, and one that others delete is not a control for long.
+            // A node that is kept is not looked up, and a node that others delete is only briefly a control.
             let is_marked =
                 value["metadata"]["annotations"].as_object().is_some_and(|marks| !marks.is_empty());
             let is_owned = value["metadata"]["ownerReferences"].is_array();
@@ -162,7 +162,7 @@ impl<'a> Tenants<'a> {
     }
 
     fn now(&self, random: &mut Random) -> i64 {
-        // Now and then a client's clock is wrong.
+        // Now and then, a client's clock is wrong.
         let wrong = random.pick(&[0, 0, 0, 0, 0, -30 * SECOND, 40 * SECOND]);
         self.server.now + wrong
     }
@@ -345,7 +345,7 @@ impl<'a> Tenants<'a> {
             let manifest = KINDS[kind("PersistentVolumeClaim")].manifest(json!({"name": name}), false);
             return self.create("PersistentVolumeClaim", (namespace, name), manifest);
         };
-        // A pod begins to use it just before it is deleted.
+        // A pod begins to use the claim just before it is deleted.
         let key = &claim.object.key;
         let used = random.chance(600).then(|| {
             let name = random.pick(&NAMES);
@@ -373,7 +373,7 @@ impl<'a> Tenants<'a> {
         }
     }
 
-    /// Makes, changes or takes back a policy.
+    /// Creates, changes or deletes a policy.
     fn policy(&self, random: &mut Random) -> String {
         let policies = self.objects(policies::KIND);
         let Some(policy) = Self::any(&policies, random).filter(|_| policies.len() > 1 || random.chance(600))
@@ -391,7 +391,7 @@ impl<'a> Tenants<'a> {
         self.say(policy, value)
     }
 
-    /// Removes a policy and makes another one of its name, whose generation begins again.
+    /// Replaces a policy by another one of the same name, whose generation begins again.
     pub fn replace_policy(&self, policy: &TrueObject, random: &mut Random) -> String {
         let name = &*policy.object.key.name;
         let removed = self.remove(policy);
@@ -399,7 +399,7 @@ impl<'a> Tenants<'a> {
         format!("{removed}; {}", self.create(policies::KIND, ("", name), manifest))
     }
 
-    /// Says something else in a policy. After a restored backup, what is said then need not be what had been said.
+    /// Changes the spec of a policy. After a restored backup, the new change need not repeat the lost one.
     pub fn say_otherwise(&self, policy: &TrueObject, random: &mut Random) -> String {
         let mut value = policy.value();
         value["spec"] = policy_spec(random);
@@ -414,7 +414,7 @@ impl<'a> Tenants<'a> {
         format!("{} says {spec}: {}", policy.show(), shown_result(result.as_ref()))
     }
 
-    /// Gives an object a label that policies ask for, or makes several with it at once: more than one run may delete.
+    /// Gives an object a label that policies select by, or creates several with it at once, so that more than one run may delete.
     fn label(&self, random: &mut Random) -> String {
         let labels = json!({TIER: random.pick(&TIERS)});
         let mut objects = self.objects("ConfigMap");

@@ -1,4 +1,4 @@
-//! The truth, from the store's own log of changes and from nothing that a collector believes.
+//! The truth, derived only from the store's own log of changes, and never from a collector's beliefs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use crate::server::Server;
 /// Actor that caused a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    /// A client, or the server for itself.
+    /// A client, or the server itself.
     Others,
-    /// A collector, by its number.
+    /// A collector with this number.
     Collector(usize),
 }
 
@@ -27,94 +27,95 @@ pub enum Actor {
 pub struct TrueObject {
     /// Index into [`KINDS`].
     pub kind: usize,
-    /// Its metadata; the number of the resource is the index of the kind.
+    /// Metadata of the object; the number of its resource is the index of the kind.
     pub object: ObservedObject,
-    /// True if it waits for its grace period to end.
+    /// True if the object waits for its grace period to end.
     pub graceful: bool,
-    /// All of it, as stored.
+    /// Whole object, as stored.
     pub stored: Bytes,
 }
 
 impl TrueObject {
-    /// Its kind.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> &'static Kind {
         &KINDS[self.kind]
     }
 
-    /// All of it, as clients get it.
+    /// Returns the whole object, as clients get it.
     #[must_use]
     pub fn value(&self) -> Value {
         let mut value: Value = serde_json::from_slice(&self.stored).unwrap_or_default();
-        // The store notes behind the version by which schema a custom object was written. A client that sent that back would be refused.
+        // The store adds to the version the schema by which a custom object was written. A client that sent it back would be
+        // refused.
         if let Some((version, _)) = value["apiVersion"].as_str().and_then(|stored| stored.split_once('#')) {
             value["apiVersion"] = version.to_owned().into();
         }
         value
     }
 
-    /// `Kind/name@namespace`.
+    /// Returns `Kind/name@namespace`.
     #[must_use]
     pub fn show(&self) -> String {
         show(self.kind, &self.object.key.namespace, &self.object.key.name)
     }
 }
 
-/// `Kind/name@namespace`, without `@` at cluster scope.
+/// Returns `Kind/name@namespace`, without `@` at cluster scope.
 #[must_use]
 pub fn show(kind: usize, namespace: &str, name: &str) -> String {
     let kind = KINDS[kind].kind;
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{name}@{namespace}") }
 }
 
-/// State of a reference by the rules of the specification alone.
+/// State of a reference according to the specification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OwnerState {
-    /// The owner lives.
+    /// The owner is alive.
     Lives,
-    /// It waits in foreground deletion.
+    /// The owner waits in foreground deletion.
     Waits,
-    /// It orphans its dependents.
+    /// The owner orphans its dependents.
     Orphans,
-    /// Nothing with its UID is where the reference leads.
+    /// No object with this UID exists where the reference leads.
     Absent,
-    /// The reference cannot be followed: it counts as living.
+    /// The reference cannot be followed, and counts as living.
     Undecidable,
 }
 
-/// Everything that lives, and what of its past the oracles ask for.
+/// All existing objects, and the parts of their past that the oracles need.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     objects: BTreeMap<Uid, TrueObject>,
     past: BTreeMap<Uid, TrueObject>,
-    /// When a reference of a dependent was written, and when it became one that blocks. One whose coordinates changed is
-    /// another one, whatever UID it names.
+    /// Time at which a reference of a dependent was written, and at which it became blocking. A reference with changed coordinates
+    /// is a new one, whatever UID it names.
     written: BTreeMap<(Uid, Coordinates), u64>,
     blocks_since: BTreeMap<(Uid, Coordinates), u64>,
-    /// When an object was first marked for deletion with one of the two finalizers.
+    /// Time at which an object was first marked for deletion with one of the two finalizers.
     orphaning_since: BTreeMap<Uid, u64>,
     waiting_since: BTreeMap<Uid, u64>,
     /// Objects whose waiting was ended, with the actors.
     unwaited: BTreeMap<Uid, BTreeSet<Actor>>,
-    /// Objects whose deletion was changed after it had begun, by a client.
+    /// Objects whose deletion a client changed after it had begun.
     minds_changed: BTreeSet<Uid>,
-    /// The newest revision.
+    /// Newest revision.
     pub revision: u64,
-    /// Every version of the objects of these kinds, oldest first: what others are judged by.
+    /// Every version of the objects of these kinds, oldest first, by which others are judged.
     history: Vec<(u64, Uid, Option<TrueObject>)>,
 }
 
-/// Of these kinds every version is remembered.
+/// Kinds whose versions are all remembered.
 const REMEMBERED: [&str; 4] = ["Pod", "Node", "PersistentVolumeClaim", "ConfigMap"];
 
-/// One change of one object of the kinds of the world.
+/// One change of one object in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrueChange {
-    /// As it was; `None` if it was created.
+    /// Previous state; `None` if the object was created.
     pub before: Option<TrueObject>,
-    /// As it is; `None` if it was removed.
+    /// New state; `None` if the object was removed.
     pub after: Option<TrueObject>,
-    /// When.
+    /// Revision of the change.
     pub revision: u64,
 }
 
@@ -130,18 +131,18 @@ fn kind_of(key: &str) -> Option<usize> {
 }
 
 impl Truth {
-    /// Every object, by UID.
+    /// Returns every object, by UID.
     pub fn objects(&self) -> impl Iterator<Item = &TrueObject> {
         self.objects.values()
     }
 
-    /// The object with a UID.
+    /// Returns the object with a UID.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<&TrueObject> {
         self.objects.get(uid)
     }
 
-    /// The object at a place.
+    /// Returns the object with these coordinates.
     #[must_use]
     pub fn at(&self, kind: usize, namespace: &str, name: &str) -> Option<&TrueObject> {
         self.objects.values().find(|known| {
@@ -149,7 +150,7 @@ impl Truth {
         })
     }
 
-    /// Reads a change. `None` if it is of no kind of the world.
+    /// Reads a change. Returns `None` if its kind is not in the world.
     #[must_use]
     pub fn read(change: &Change) -> Option<TrueChange> {
         let kind = kind_of(&change.key)?;
@@ -181,7 +182,7 @@ impl Truth {
         }
     }
 
-    /// The objects of a kind as they were at a revision.
+    /// Returns the objects of a kind as they were at a revision.
     #[must_use]
     pub fn at_revision(&self, kind: &str, revision: u64) -> Vec<&TrueObject> {
         let mut objects: BTreeMap<&Uid, &TrueObject> = BTreeMap::new();
@@ -194,7 +195,7 @@ impl Truth {
         objects.into_values().collect()
     }
 
-    /// Since which revision an object has been so without a break, if it is so now.
+    /// Returns the revision since which a condition has held for an object without interruption, if it holds now.
     #[must_use]
     pub fn since(&self, uid: &Uid, is_so: impl Fn(&TrueObject) -> bool) -> Option<u64> {
         let mut since = None;
@@ -205,13 +206,13 @@ impl Truth {
         since
     }
 
-    /// A removed object, as it was last.
+    /// Returns the last state of a removed object.
     #[must_use]
     pub fn past(&self, uid: &Uid) -> Option<&TrueObject> {
         self.past.get(uid)
     }
 
-    /// Reports whether a reference of an object leads to this object.
+    /// Reports whether a reference of `dependent` leads to this object.
     #[must_use]
     pub fn leads_to(dependent: &ObservedObject, owner: &OwnerReference, target: &TrueObject) -> bool {
         let reference = &owner.coordinates;
@@ -275,7 +276,7 @@ impl Truth {
         }
     }
 
-    /// The store was put back: what is there is read again, what was remembered of later times is forgotten.
+    /// Notes that the store was put back: reads the existing objects again, and forgets the later history.
     pub fn restored(&mut self, server: &Server) {
         let newest = server.revision();
         self.objects.clear();
@@ -302,7 +303,7 @@ impl Truth {
         self.revision = newest;
     }
 
-    /// The kind that a reference means.
+    /// Returns the kind that a reference means.
     #[must_use]
     pub fn kind_meant(owner: &OwnerReference) -> Option<usize> {
         let reference = &owner.coordinates;
@@ -344,31 +345,31 @@ impl Truth {
         dependent.owners.iter().map(|owner| self.owner_state(dependent, owner)).collect()
     }
 
-    /// Since when an object has had a reference to an owner.
+    /// Returns the revision at which an object got its reference to an owner.
     #[must_use]
     pub fn written(&self, dependent: &Uid, owner: &Coordinates) -> Option<u64> {
         self.written.get(&(dependent.clone(), owner.clone())).copied()
     }
 
-    /// Since when it has blocked that owner.
+    /// Returns the revision since which an object has blocked that owner.
     #[must_use]
     pub fn blocks_since(&self, dependent: &Uid, owner: &Coordinates) -> Option<u64> {
         self.blocks_since.get(&(dependent.clone(), owner.clone())).copied()
     }
 
-    /// When an object was first marked to orphan its dependents.
+    /// Returns the revision at which an object was first marked to orphan its dependents.
     #[must_use]
     pub fn orphaning_since(&self, uid: &Uid) -> Option<u64> {
         self.orphaning_since.get(uid).copied()
     }
 
-    /// When an object was first marked to wait for its dependents.
+    /// Returns the revision at which an object was first marked to wait for its dependents.
     #[must_use]
     pub fn waiting_since(&self, uid: &Uid) -> Option<u64> {
         self.waiting_since.get(uid).copied()
     }
 
-    /// Reports whether something else than this collector ended its waiting, so that the collector could not know.
+    /// Reports whether something other than this collector ended the object's waiting, so the collector could not know.
     #[must_use]
     pub fn unwaited_by_another(&self, uid: &Uid, collector: usize) -> bool {
         self.unwaited
@@ -376,13 +377,13 @@ impl Truth {
             .is_some_and(|actors| actors.iter().any(|actor| *actor != Actor::Collector(collector)))
     }
 
-    /// Reports whether a client changed how its deletion deals with dependents, after it had begun.
+    /// Reports whether a client changed the way in which the object's deletion treats dependents, after it had begun.
     #[must_use]
     pub fn mind_changed(&self, uid: &Uid) -> bool {
         self.minds_changed.contains(uid)
     }
 
-    /// A namespace by number.
+    /// Returns a namespace by number.
     #[must_use]
     pub fn namespace(index: usize) -> &'static str {
         NAMESPACES[index % NAMESPACES.len()]

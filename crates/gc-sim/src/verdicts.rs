@@ -1,5 +1,5 @@
-//! Safety and liveness of retention collectors: judged from the true objects at the version that was changed, from
-//! the true history, and from a collector's real observations and answers. None of it uses a judge.
+//! Safety and liveness of retention collectors, judged from the true objects at the changed version, from the true history, and
+//! from a collector's real observations and answers. No judge is used for this.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const PROOF: i64 = 20 * SECOND;
 /// Number of consecutive answers, and the time they must span, to prove that a machine is gone (10).
 const ABSENCES: u32 = 3;
 const MISSING: i64 = 60 * SECOND;
-/// A clock that drifts makes a duration shorter or longer by so much at most before it counts as set.
+/// Maximum error that a drifting clock adds to a duration before the clock counts as set.
 const SLEWED: i64 = 2 * SECOND;
 
 type Judged = Result<(), Violation>;
@@ -59,7 +59,7 @@ pub fn named(part: Part) -> &'static str {
     }
 }
 
-/// Judges the change that a retention collector's request made.
+/// Judges a change that a retention collector's request made.
 pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Judged {
     let Some(before) = &change.before else {
         return broken("scope", "a retention collector created something".to_owned());
@@ -96,12 +96,12 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
         Part::Nodes => judge_node(before, change.after.as_ref(), flight, &value, provider),
         Part::Claims | Part::Volumes => judge_protection(scene, before, change.after.as_ref(), &value),
         Part::Finished | Part::Marked => due(before, flight, expires(before, &value)),
-        // The policies have an oracle of their own.
+        // The policies have their own oracle.
         Part::Ownership | Part::Policies => Ok(()),
     }
 }
 
-/// Judges a decision, just made: none that depends on the time while the collector can know that its clock and the server's
+/// Judges a decision that was just made: none may depend on the time while the collector can know that its clock and the server's
 /// disagree.
 pub fn judge_clocks(flight: &Flight, collector: &Collector) -> Judged {
     let changes = matches!(flight.effect.request, Request::Delete { .. } | Request::Guarded { .. });
@@ -167,7 +167,7 @@ pub(crate) fn pod_finished(value: &Value) -> Option<i64> {
     ended.max().or_else(|| changed.max()).or_else(|| time(&value["metadata"]["creationTimestamp"]))
 }
 
-/// The last moment of a signing request.
+/// Returns the time at which a signing request expires.
 fn request_ends(value: &Value) -> Option<i64> {
     let mut ends = Vec::new();
     let is_issued = value.pointer("/status/certificate").is_some();
@@ -189,7 +189,7 @@ fn request_ends(value: &Value) -> Option<i64> {
     ends.into_iter().min()
 }
 
-/// When an object expires by its annotations; `None` if never, or if they cannot be parsed.
+/// Returns the time at which an object expires by its annotations; `None` if never, or if they cannot be parsed.
 fn expires(target: &TrueObject, value: &Value) -> Option<i64> {
     let begins = match target.kind().kind {
         "Pod" => pod_finished(value),
@@ -214,7 +214,7 @@ fn counts_as_finished(value: &Value) -> bool {
     !matches!(text(value, "/status/phase"), "Pending" | "Running" | "Unknown")
 }
 
-/// Finished pods, those that go first at the beginning.
+/// Returns the finished pods in the order of their removal.
 fn finished_pods<'t>(pods: impl Iterator<Item = &'t TrueObject>) -> Vec<&'t TrueObject> {
     let mut finished: BTreeMap<(bool, i64, &str, &str), &TrueObject> = BTreeMap::new();
     for pod in pods {
@@ -234,8 +234,7 @@ fn excess(finished: &[&TrueObject]) -> usize {
     finished.len().saturating_sub(usize::try_from(FINISHED_PODS_KEPT).unwrap_or(0))
 }
 
-/// Reports whether an update, whatever it changes, ends the deletion of an object: it terminates, and waits for
-/// nothing.
+/// Reports whether any update ends the deletion of an object because it is terminating and waits for nothing.
 fn ends_by_any_change(value: &Value) -> bool {
     let metadata = &value["metadata"];
     metadata["deletionTimestamp"].is_string()
@@ -310,14 +309,14 @@ fn judge_lease(lease: &TrueObject, flight: &Flight, value: &Value) -> Judged {
     Ok(())
 }
 
-/// When a lease may go; `None` if it is not one of those that do.
+/// Returns the time from which a lease may be deleted; `None` if it is not subject to deletion.
 fn lease_ends(lease: &TrueObject, value: &Value) -> Option<i64> {
     let renewed = value.pointer("/spec/renewTime").and_then(time);
     match &*lease.object.key.namespace {
         IDENTITY_NAMESPACE => {
             let identity = value["metadata"]["labels"]["apiserver.kubernetes.io/identity"].as_str();
             let duration = value.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64);
-            // One that says nothing of its end has ended.
+            // A lease without an end has ended.
             let ends = renewed.zip(duration).map_or(0, |(renewed, seconds)| renewed + seconds * SECOND + 1);
             identity.filter(|name| *name == "kube-apiserver").map(|_| ends)
         }
@@ -395,7 +394,7 @@ fn judge_protection(
         }
         return Ok(());
     }
-    // A pod that began to use a claim after its deletion does not hold it: no kubelet starts such a pod.
+    // A pod that began to use a claim after the claim's deletion does not hold it: no kubelet starts such a pod.
     let marked = scene.truth.since(&target.object.uid, |claim| claim.object.deletion.deleting);
     for pod in scene.truth.objects().filter(|other| uses(other, target)) {
         let since = scene.truth.since(&pod.object.uid, |pod| uses(pod, target));
@@ -419,7 +418,7 @@ fn uses(pod: &TrueObject, claim: &TrueObject) -> bool {
 
 // ---- rest ----
 
-/// Liveness: when everything has come to rest, nothing is left that was to go by the clock of the collector.
+/// Checks liveness: when everything has come to rest, nothing is left that was due by the collector's clock.
 pub fn judge_rest(truth: &Truth, collector: &Collector, provider: &Provider) -> Judged {
     let now = collector.clock();
     judge_queues(truth, collector)?;
@@ -468,7 +467,7 @@ pub fn judge_rest(truth: &Truth, collector: &Collector, provider: &Provider) -> 
     Ok(())
 }
 
-/// Nothing waits that should have been judged, and no more waits for its time than there is, and names of nodes.
+/// Checks that no object waits which should have been judged, and that no more objects and node names wait than exist.
 fn judge_queues(truth: &Truth, collector: &Collector) -> Judged {
     let standings = collector.retention.iter().flat_map(Retention::standings);
     for (part, standing) in standings {
@@ -483,7 +482,7 @@ fn judge_queues(truth: &Truth, collector: &Collector) -> Judged {
     Ok(())
 }
 
-/// Broken, unless the object is going already or is to be kept.
+/// Reports a violation, unless the object is already being removed or must be kept.
 fn stays(target: &TrueObject, value: &Value, why: &str) -> Judged {
     if target.object.deletion.deleting || keeps(value) {
         return Ok(());

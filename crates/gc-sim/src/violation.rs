@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A rule that was broken.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the violated rule.

@@ -1,5 +1,5 @@
-//! The watch of one resource: what to ask, and what follows from answers and failures, is decided by [`gc_controller::watch`] as in
-//! what ships; here the server is asked, and what it says is delivered slowly.
+//! The watch of one resource. As in the product, [`gc_controller::watch`] decides what to ask, and what follows from responses and
+//! failures; here the server is asked directly, and its answers are delivered slowly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::story::StreamFault;
 
 /// Lag of the cache that answers the list of [`StreamFault::StaleList`], in revisions.
 const STALE_LIST_BEHIND: u64 = 9;
-/// So often the server is asked before it is left alone for a while: a pause, how far it is, a watch or a list, and what follows from
-/// its refusal.
+/// Maximum number of questions to the server before it is left alone for a while: a pause, its progress, a watch or a list, and the
+/// consequence of a refusal.
 const QUESTIONS: usize = 4;
-/// For how long a watch had been open that breaks: neither too short nor at its end.
+/// Time for which a breaking watch had been open: neither too short nor at its end.
 const OPEN_FOR: Duration = Duration::from_mins(2);
 
 /// Delivery of a watch, and its object.
@@ -40,17 +40,17 @@ pub(crate) struct Watcher {
     pub(crate) kind: usize,
     protocol: ListWatch,
     stream: Stream,
-    /// The version up to which everything has been delivered.
+    /// Version up to which everything has been delivered.
     pub(crate) delivered: u64,
-    /// The next list is answered by a cache that is this number of revisions behind.
+    /// Number of revisions by which the cache that answers the next list is behind.
     behind: u64,
     /// Number of times that part of a list, or an older change, was delivered again.
     pub(crate) redelivered: u64,
-    /// The newest version that was ever delivered.
+    /// Newest version that was ever delivered.
     newest: u64,
-    /// The next lie, and what its choices come from.
+    /// Next lie, with the seed of its choices.
     pub(crate) lie: Option<(Lie, u64)>,
-    /// A defect takes what is not a list for an empty one.
+    /// True if a defect takes any other response for an empty list.
     pub(crate) believes_anything: bool,
 }
 
@@ -97,7 +97,7 @@ impl Watcher {
         events
     }
 
-    /// Asks the server for what is to be asked now. No time passes in pauses.
+    /// Asks the server the next question. Pauses take no time.
     fn ask(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
         for _ in 0..QUESTIONS {
             let ask = self.protocol.ask(0.0);
@@ -153,7 +153,7 @@ impl Watcher {
         None
     }
 
-    /// The lie that a watch tells, if it is to tell one, as soon as it can.
+    /// Tells the pending lie of a watch, if there is one, as soon as it can.
     fn lie_in_watch(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
         let Some(lie) = self.lie.filter(|(lie, _)| lie.channel() == LieChannel::Watches) else { return };
         let Some(event) = event_instead(lie, &KINDS[self.kind], server) else { return };
@@ -275,7 +275,7 @@ impl Watcher {
         self.take_signals(id, events);
     }
 
-    /// It breaks. Returns whether what it delivered counts as stale from now on, and did not before.
+    /// Breaks the watch. Returns true if its deliveries count as stale from now on, and did not before.
     pub(crate) fn break_off(&mut self, fault: StreamFault) -> bool {
         let is_open = matches!(self.stream, Stream::Watch(_));
         let gone = || RequestEnd::Refused { code: 410, message: "too old".to_owned(), retry_after: None };
@@ -295,7 +295,7 @@ impl Watcher {
     }
 }
 
-/// The removal of an object, as of a version and perhaps under another name.
+/// Returns the removal of an object at a version, perhaps under another name.
 fn removed(object: &Object, id: ResourceId, version: u64, name: Option<&'static str>) -> Option<Event> {
     let ObservedObject { mut key, uid, .. } = observed(object, id)?;
     if let Some(name) = name {

@@ -1,7 +1,7 @@
-//! Worlds with workloads: the real workload controllers, the real ownership collector and the real collector of finished Jobs
-//! over the real registry. Deployments roll while their owner references are removed, CronJobs keep a history while Jobs
-//! expire, StatefulSets retain claims while their namespace is deleted, nodes fall silent. Watches are late, requests and answers are lost, and
-//! controllers restart.
+//! Worlds with workloads: the real workload controllers, the real ownership collector and the real collector of finished Jobs over
+//! the real registry. Deployments roll while their owner references are removed, CronJobs keep a history while Jobs expire,
+//! StatefulSets retain claims while their namespace is deleted, and nodes stop responding. Watches are late, requests and responses
+//! are lost, and controllers restart.
 
 mod clients;
 mod collectors;
@@ -27,31 +27,31 @@ use clients::{Parts, termination_latency};
 use collectors::Collectors;
 use feed::{Feed, News, value_of};
 
-/// Steps of a story.
+/// Number of steps in a story.
 const STEPS: usize = 220;
 /// Maximum number of requests of controllers in flight.
 const MAX_FLIGHTS: usize = 24;
-/// Requests per thousand that are lost, half of them after they were performed.
+/// Number of requests per thousand that are lost, half of them after they were performed.
 const LOST_PER_MILLE: u32 = 40;
-/// Reads of a watch per thousand that find it broken.
+/// Number of reads of a watch per thousand that find it broken.
 const CUT_PER_MILLE: u32 = 15;
-/// The lengths of time that one step may take, milliseconds.
+/// Durations that one step may take, in milliseconds.
 const STEPS_MILLISECONDS: [i64; 6] = [10, 200, 1_000, 5_000, 20_000, 61_000];
 /// Time until everything that exists at the start is ready, milliseconds.
 const START_MILLISECONDS: i64 = 30_000;
 /// Time after the last fault in which CronJobs create more Jobs than they keep, milliseconds.
 const SCHEDULING_MILLISECONDS: i64 = 200_000;
-/// Time after the last CronJob was suspended until everything must be in its final state: the longest time to live, and the
-/// longest backoff that faults lead to, milliseconds.
+/// Time after the last CronJob was suspended until everything must be in its final state, in milliseconds: the longest time to
+/// live, and the longest backoff after faults.
 const REST_MILLISECONDS: i64 = 180_000;
 /// Number of watches that are read in one step.
 const WATCHES_PER_STEP: usize = 4;
-/// Maximum number of rounds of requests and answers in a rest.
+/// Maximum number of rounds of requests and responses in a rest.
 const MAX_REST_ROUNDS: usize = 4_000;
-/// The longest time that passes at once in a rest, milliseconds.
+/// Longest time that passes at once in a rest, in milliseconds.
 const REST_STEP_MILLISECONDS: i64 = 61_000;
 
-/// The controllers that run.
+/// Controllers that run.
 const WORKLOADS: [Workload; 12] = [
     Workload::ServiceAccount,
     Workload::Deployment,
@@ -76,7 +76,7 @@ pub enum Defect {
     JobsKept,
     /// Objects are created with a reference to an owner that does not exist.
     OwnersMisnamed,
-    /// Owners are not read before they adopt something.
+    /// Owners are not read before they adopt objects.
     AdoptedUnseen,
     /// Claims never get owners.
     ClaimsUnowned,
@@ -86,7 +86,7 @@ pub enum Defect {
     PodsHeld,
 }
 
-/// Every defect, with its name.
+/// Every defect with its name.
 pub const DEFECTS: [(Defect, &str); 7] = [
     (Defect::HistoryKept, "history-kept"),
     (Defect::JobsKept, "jobs-kept"),
@@ -97,14 +97,14 @@ pub const DEFECTS: [(Defect, &str); 7] = [
     (Defect::PodsHeld, "pods-held"),
 ];
 
-/// The result of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Deletions by collectors.
+    /// Number of deletions by collectors.
     pub collected: u64,
-    /// Requests by workload controllers.
+    /// Number of requests by workload controllers.
     pub requests: u64,
-    /// The oracle that objected, and why.
+    /// Violation that an oracle found.
     pub violation: Option<Violation>,
     /// Trace of the run, if it was requested.
     pub trace: Vec<String>,
@@ -129,7 +129,7 @@ struct WorkloadWorld {
     flights: Vec<Sent>,
     /// UIDs of owners that were gone or being deleted when a controller read them to confirm an adoption.
     unconfirmed: BTreeSet<String>,
-    /// UIDs of the pods whose owner references clients have removed.
+    /// UIDs of pods whose owner references clients have removed.
     cut_pods: BTreeSet<String>,
     collectors: Collectors,
     /// True if no faults happen.
@@ -161,7 +161,7 @@ impl WorkloadWorld {
         let kinds: Vec<Kind> = runtime.kinds().into_iter().map(kind_of).collect();
         let mut world = Self {
             seed,
-            // Small numbers would give objects the UIDs of those that every world begins with.
+            // Small numbers would give objects the UIDs of the initial objects of every world.
             server: Server::new(Random::new(seed).next()),
             chance: Random::new(seed ^ 0x6c69_7665),
             parts: Parts::of(seed),
@@ -219,7 +219,7 @@ impl WorkloadWorld {
         self.judge()
     }
 
-    /// Time passes.
+    /// Lets time pass.
     fn tick(&mut self, milliseconds: i64) {
         self.server.now += milliseconds;
         let early = if self.is(Defect::JobsHurried) { 600_000 } else { 0 };
@@ -229,7 +229,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// The process of the controllers ends and another starts. Requests in flight may still be performed.
+    /// Ends the process of the controllers and starts another. Requests in flight may still be performed.
     fn restart(&mut self) {
         self.note(|| "the controllers restart".to_owned());
         for sent in std::mem::take(&mut self.flights) {
@@ -243,7 +243,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// Some watches deliver to the controllers.
+    /// Lets some watches deliver to the controllers.
     fn deliver(&mut self) {
         for _ in 0..WATCHES_PER_STEP {
             let index = self.chance.below(self.feeds.len());
@@ -289,7 +289,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// One request of a controller is performed and answered, or lost.
+    /// Performs and answers one request of a controller, or loses it.
     fn serve(&mut self) -> Result<(), Violation> {
         self.take_requests();
         if self.flights.is_empty() {
@@ -315,7 +315,7 @@ impl WorkloadWorld {
 
     // ---- rest ----
 
-    /// Without faults, everything is delivered and answered for so long.
+    /// Delivers and answers everything without faults for this long.
     fn rest(&mut self, milliseconds: i64) -> Result<(), Violation> {
         let end = self.server.now + milliseconds;
         for _ in 0..MAX_REST_ROUNDS {
@@ -346,16 +346,16 @@ impl WorkloadWorld {
     }
 }
 
-/// The results of many runs.
+/// Results of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Number of runs.
     pub seeds: u64,
-    /// Deletions by collectors.
+    /// Number of deletions by collectors.
     pub collected: u64,
-    /// Requests by workload controllers.
+    /// Number of requests by workload controllers.
     pub requests: u64,
-    /// The seeds that failed, and why.
+    /// Seeds that failed, each with its violation.
     pub failures: Vec<(u64, Violation)>,
 }
 
@@ -395,8 +395,7 @@ pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
     total
 }
 
-/// Returns the number of seeds until a defect is noticed, and the oracle that notices it; `None` if none of them
-/// does.
+/// Returns the number of seeds until a defect is noticed, and the oracle that notices it; `None` if no oracle does.
 #[must_use]
 pub fn hunt(defect: Defect, limit: u64) -> Option<(u64, &'static str)> {
     (0..limit).find_map(|seed| {
@@ -409,7 +408,7 @@ const fn broken(oracle: &'static str, message: String) -> Violation {
     Violation { oracle, message }
 }
 
-/// A field of an object, by its JSON pointer.
+/// Returns a field of an object, by its JSON pointer.
 fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     value.pointer(path).unwrap_or(&Value::Null)
 }

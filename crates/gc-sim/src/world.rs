@@ -34,22 +34,22 @@ use crate::truth::{Actor, TrueChange, Truth};
 use crate::verdicts;
 use crate::violation::Violation;
 
-/// Time that passes in an ordinary step, at most, milliseconds.
+/// Maximum time that passes in an ordinary step, in milliseconds.
 const STEP_MILLISECONDS: usize = 200;
-/// Time that passes in some steps where there is retention, milliseconds.
+/// Times that pass in some steps with retention, in milliseconds.
 const RETENTION_STEPS_MILLISECONDS: [i64; 8] =
     [2_000, 6_000, 6_000, 21_000, 41_000, 65_000, 3_700_000, 90_000_000];
 /// Maximum number of transactions by which a store is put back.
 const RESTORED_BACK: usize = 25;
 /// Maximum time until everything rests once faults have stopped, simulated milliseconds.
 pub const REST_MILLISECONDS: i64 = 12_000_000;
-/// The same where there is retention, which waits for a day.
+/// The same maximum with retention, which waits for a day.
 pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
-/// Maximum number of rounds of deliveries, requests and answers until then.
+/// Maximum number of rounds of deliveries, requests and responses until then.
 pub const REST_ROUNDS: usize = 3_000;
-/// Maximum number of items for which a trace of a violation says why the collector waits.
+/// Maximum number of items for which the trace of a violation explains why the collector waits.
 const STUCK_TOLD: usize = 10;
-/// Lies that are about nodes, in a thousand of a world with retention.
+/// Number of lies about nodes per thousand in a world with retention.
 const LIES_ABOUT_NODES: u32 = 300;
 /// Number of steps between two checks of the invariants.
 const VERIFIED_EVERY: usize = 16;
@@ -57,24 +57,24 @@ const VERIFIED_EVERY: usize = 16;
 /// Settings of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// A defect to plant.
+    /// Defect to plant.
     pub defect: Option<Defect>,
     /// True if the transport tells a lie (see [`crate::liars`]).
     pub liars: bool,
-    /// True to write down what happens.
+    /// True if a trace is recorded.
     pub trace: bool,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The first rule that was broken.
+    /// First violation.
     pub violation: Option<Violation>,
-    /// Events that engines got.
+    /// Number of events that engines got.
     pub events: u64,
-    /// Requests that reached the server from collectors.
+    /// Number of requests that reached the server from collectors.
     pub requests: u64,
-    /// Objects that collectors deleted.
+    /// Number of objects that collectors deleted.
     pub collected: u64,
     /// Cases that were not judged.
     pub exemptions: Exemptions,
@@ -82,23 +82,23 @@ pub struct Report {
     pub happened: BTreeMap<&'static str, u64>,
     /// Trace of the run, if it was requested.
     pub trace: Vec<String>,
-    /// A number that two runs share only if they were alike.
+    /// A number that two runs share only if they were equal.
     pub digest: u64,
 }
 
 impl Report {
-    /// Something happened.
+    /// Counts an occurrence of an event.
     pub(crate) fn note_happened(&mut self, what: &'static str) {
         *self.happened.entry(what).or_default() += 1;
     }
 
-    /// Takes a number into the digest.
+    /// Mixes a number into the digest.
     pub(crate) fn mix(&mut self, number: u64) {
         self.digest = (self.digest ^ number).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
     }
 }
 
-/// A world in which a story happens.
+/// A world in which a story runs.
 #[derive(Debug)]
 pub struct World<'a> {
     story: &'a Story,
@@ -108,12 +108,12 @@ pub struct World<'a> {
     oracle: Oracle,
     collectors: Vec<Collector>,
     born: usize,
-    /// Requests of collectors that have ended, still on their way.
+    /// Requests of collectors that have ended, still in flight.
     adrift: Vec<Flight>,
     now: i64,
-    /// Difference of the server's clock to the world's.
+    /// Difference between the server's clock and the world's.
     server_error: i64,
-    /// Maximum lead that it had.
+    /// Maximum lead that the server's clock had.
     server_ahead: i64,
     provider: Provider,
     network: Network,
@@ -123,16 +123,16 @@ pub struct World<'a> {
     /// Orders of the operator of all collectors.
     orders: Orders,
     restraints: RestraintBook,
-    /// The liar, until its lie was sent.
+    /// Liar, until its lie was sent.
     liar: Option<Liar>,
-    /// The lie that a live read or the list of a barrier is answered with next.
+    /// Lie in the next response to a live read or to the list of a barrier.
     lie: Option<(Lie, u64)>,
-    /// A lie may have been believed: only losses count.
+    /// True if a lie may have been believed, so only losses count.
     is_deceived: bool,
     report: Report,
 }
 
-/// Makes a story happen.
+/// Runs a story.
 #[must_use]
 pub fn run(story: &Story, options: Options) -> Report {
     let mut world = World::new(story, options);
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
         self.born += 1;
         collector.tick(self.now);
         collector.discover(&self.server, None, 0);
-        // Most collectors get all objects quickly; some are interrupted in the middle of it.
+        // Most collectors get all objects quickly; some are interrupted in the middle.
         if !self.born.is_multiple_of(4) {
             observe_all(&mut collector, &self.server);
         }
@@ -256,12 +256,12 @@ impl<'a> World<'a> {
         self.judge_rest()
     }
 
-    /// The liar is tempted, and tells its lie to a collector at the next opportunity.
+    /// Prompts the liar to lie to a collector at the next opportunity.
     fn deceive(&mut self) {
         let Some(Liar { lie, salt, .. }) = self.liar else { return };
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return };
-        // Nodes are one kind of many, and much is deleted where one is gone.
+        // Nodes are one kind of many, but the loss of one leads to many deletions.
         let nodes = self.collectors[index].resource_of(kind_index("Node"));
         let nodes = nodes.filter(|_| self.story.retention && random.chance(LIES_ABOUT_NODES));
         let Some(id) = nodes.or_else(|| self.collectors[index].resource_at(random.below(64))) else { return };
@@ -269,7 +269,7 @@ impl<'a> World<'a> {
         match lie.channel() {
             LieChannel::Reads | LieChannel::Barriers => {
                 self.lie = Some((lie, salt));
-                // What an old list lacks is read.
+                // An object that an old list lacks leads to a live read.
                 if lie.channel() == LieChannel::Reads && random.chance(700) {
                     collector.break_stream(id, StreamFault::StaleList, &self.server);
                 }
@@ -281,7 +281,7 @@ impl<'a> World<'a> {
         self.note(|| format!("  the transport is about to lie: {lie:?}"));
     }
 
-    /// After a lie, what is not done or done twice counts for nothing, but only what is lost.
+    /// After a lie, ignores violations for missing or repeated work; only losses count.
     fn unless_deceived(&self, done: Result<(), Violation>) -> Result<(), Violation> {
         match done {
             Err(violation) if self.is_deceived && !is_loss(&violation, Part::Claims) => Ok(()),
@@ -323,7 +323,7 @@ impl<'a> World<'a> {
                 let long = random.chance(40);
                 let passed = if long { 31_000 } else { random.below(STEP_MILLISECONDS) };
                 let passed = i64::try_from(passed).unwrap_or(0);
-                // Retention counts in other times.
+                // Retention works on a longer time scale.
                 let longer = self.story.retention && random.chance(300);
                 let passed = if longer { random.pick(&RETENTION_STEPS_MILLISECONDS) } else { passed };
                 let electing = election::STEPS_MILLISECONDS;
@@ -389,7 +389,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A collector that moves.
+    /// Returns a collector that moves.
     fn moving(&self, random: &mut Random) -> Option<usize> {
         let moving: Vec<usize> =
             (0..self.collectors.len()).filter(|&index| !self.collectors[index].paused).collect();
@@ -447,7 +447,7 @@ impl<'a> World<'a> {
         let Some(index) = self.moving(&mut random) else { return Ok(()) };
         let most = 1 + random.below(4);
         let before = self.decide(index, most)?;
-        // Some wait for their turn before they are sent.
+        // Some requests wait for their turn before they are sent.
         for position in (before..self.collectors[index].requests.len()).rev() {
             if random.chance(400) {
                 self.hand_over(index, position)?;
@@ -456,7 +456,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A collector decides what to do, at most so much. Returns how many requests had been on their way before.
+    /// Lets a collector decide on at most this many effects. Returns the number of requests that were in flight before.
     fn decide(&mut self, index: usize, most: usize) -> Result<usize, Violation> {
         let before = self.collectors[index].requests.len();
         self.collectors[index].take_effects(most, &self.server, self.now);
@@ -546,7 +546,7 @@ impl<'a> World<'a> {
         self.report.note_happened("stores restored");
     }
 
-    /// Requests of a dead collector may still arrive.
+    /// Keeps the requests of a dead collector, which may still arrive.
     fn set_adrift(&mut self, collector: Collector, random: &mut Random) {
         self.report.events += collector.events;
         for flight in collector.requests {
@@ -576,7 +576,7 @@ impl<'a> World<'a> {
 
     // ---- requests ----
 
-    /// Returns the changes in the store. The Lease has no owner.
+    /// Returns the changes in the store, except those of the Lease, which are recorded separately.
     fn changes(&mut self) -> Vec<TrueChange> {
         let mut objects = Vec::new();
         for change in self.server.changes() {
@@ -592,7 +592,7 @@ impl<'a> World<'a> {
         objects
     }
 
-    /// A change becomes the truth.
+    /// Applies a change to the truth.
     fn apply(&mut self, change: &TrueChange, actor: Actor) {
         self.truth.apply(change, actor);
         if let Some(after) = &change.after {
@@ -600,7 +600,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Changes that no collector made.
+    /// Applies the changes that no collector made.
     fn absorb_others(&mut self) {
         for change in self.changes() {
             for side in [&change.before, &change.after].into_iter().flatten() {
@@ -612,7 +612,7 @@ impl<'a> World<'a> {
 
     // ---- rest ----
 
-    /// Faults have stopped: everything arrives, and time passes until nothing more happens.
+    /// Brings the world to rest after the last fault: everything arrives, and time passes until nothing more happens.
     fn rest(&mut self) -> Result<(), Violation> {
         while self.collectors.len() > 1 {
             self.retire();
@@ -637,8 +637,7 @@ impl<'a> World<'a> {
         }
         self.keep_house();
         self.synchronize_clocks()?;
-        // Objects with a timestamp in the future are due later, and machines are asked for every five seconds
-        // meanwhile.
+        // Objects with a timestamp in the future are due later, and meanwhile the provider is asked every five seconds.
         let begin = self.now + self.server_ahead;
         let (mut end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
         let mut revision = self.server.revision();
@@ -648,7 +647,7 @@ impl<'a> World<'a> {
                 continue;
             }
             self.keep_house();
-            // A definition that was still going could not be made again before.
+            // A definition that was still being deleted could not be created again before.
             for kind in KINDS.iter().filter(|kind| kind.custom) {
                 if !self.server.serves(kind) {
                     self.server.define(kind);
@@ -660,8 +659,8 @@ impl<'a> World<'a> {
                 continue;
             }
             if self.server.revision() > revision {
-                // Deletions by retention, up to a day later, are work for the ownership collector, which may have to
-                // wait for its turn.
+                // Deletions by retention, up to a day later, create work for the ownership collector, which may have to wait for
+                // its turn.
                 revision = self.server.revision();
                 end = end.max(self.now + REST_MILLISECONDS);
             }
@@ -670,7 +669,7 @@ impl<'a> World<'a> {
             let next = ownership.into_iter().chain(others.filter(|at| *at <= retention_end)).min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
-                // A request about the Lease that was long on its way has cost its leader the Lease: another one comes.
+                // A request about the Lease that was in flight for long has cost its leader the Lease, so another one takes over.
                 None if self.story.election && self.leader().is_none() => self.end_elections()?,
                 None => return Ok(()),
             }
@@ -679,7 +678,7 @@ impl<'a> World<'a> {
         Err(Violation { oracle: "liveness", message })
     }
 
-    /// Everything that is on its way arrives. False if there was nothing.
+    /// Delivers everything in flight. Returns false if there was nothing.
     fn round(&mut self) -> Result<bool, Violation> {
         let mut any = false;
         let collector = &mut self.collectors[0];
@@ -712,7 +711,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Every watch lists and delivers all objects.
+/// Lets every watch list and deliver all objects.
 fn observe_all(collector: &mut Collector, server: &Server) {
     for position in 0..collector.watched() {
         for _ in 0..3 {

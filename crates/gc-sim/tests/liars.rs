@@ -1,4 +1,4 @@
-//! Many worlds in which one answer lies: nothing that lives is lost on its account.
+//! Many worlds in which one response lies: nothing that lives is lost because of it.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use gc_sim::liars::Lie;
 use gc_sim::runner::run_seeds;
 use gc_sim::world::Options;
 
-/// Worlds of one test.
+/// Number of worlds in one test.
 const SEEDS_PER_TEST: u64 = 1_000;
 
 fn nothing_is_lost(from: u64) {

@@ -1,15 +1,15 @@
-//! The teeth: every defect that can be planted is found, each within a bounded number of seeds.
+//! Tests of the oracles: every defect that can be planted is found within a bounded number of seeds.
 
 use gc_sim::defects::{DEFECTS, Defect};
 use gc_sim::runner::hunt;
 
-/// Number of seeds within which each defect must be found; `kubegc-sim --mutations` prints how many it takes.
+/// Number of seeds within which each defect must be found; `kubegc-sim --mutations` prints the numbers that are needed.
 const SEEDS: u64 = 6_000;
-/// The same for defects that believe one answer: one world in twenty has a liar who tells them what they believe.
+/// The same number for defects that believe one response: one world in twenty has a liar whose lie they believe.
 const SEEDS_OF_LIARS: u64 = 25_000;
 
-/// Each oracle, and a defect that it notices before any other does. Whatever lies between the engine and the world cannot break the
-/// invariants of the engine, so none is planted that only `invariants` would notice.
+/// Each oracle, and a defect that it notices before any other does. Anything between the engine and the world cannot break the
+/// engine's invariants, so no planted defect is noticed only by `invariants`.
 const NOTICED_BY: [(&str, Defect); 19] = [
     ("safety", Defect::NoGuardAtAll),
     ("identity", Defect::FinalizerByName),

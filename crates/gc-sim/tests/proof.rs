@@ -1,4 +1,4 @@
-//! docs/proof.md says what these tests run: its figures and its tables of planted defects are those of the code.
+//! docs/proof.md describes these tests: its figures and its tables of planted defects must match the code.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ const SMALL: &str = include_str!("small.rs");
 const WORKLOADS: &str = include_str!("workloads.rs");
 const WORLDS: &str = include_str!("worlds.rs");
 
-/// The value of a constant in a source.
+/// Returns the value of a constant in a source.
 fn constant(source: &str, name: &str) -> usize {
     let start = format!("const {name}: u64 = ");
     let value = source.split(&start).nth(1).and_then(|rest| rest.split(';').next());
     value.unwrap_or_else(|| panic!("no {name}")).replace('_', "").parse().unwrap()
 }
 
-/// A number as the page writes it.
+/// Returns a number as the page writes it.
 fn with_commas(number: usize) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap());
@@ -31,13 +31,13 @@ fn section(heading: &str) -> &'static str {
     &PAGE[start..PAGE[start..].find("\n## ").map_or(PAGE.len(), |end| start + end)]
 }
 
-/// The cells of every row of the tables in a section.
+/// Returns the cells of every row of the tables in a section.
 fn rows(heading: &str) -> Vec<Vec<&'static str>> {
     let rows = section(heading).lines().filter(|line| line.starts_with("| "));
     rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
-/// The page with one space between words, however its lines break.
+/// Returns the page with one space between words, whatever its line breaks.
 fn text() -> String {
     PAGE.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -107,7 +107,7 @@ fn every_oracle_with_a_defect_is_described() {
     let noticing = MUTATIONS.split("(\"").skip(1).filter_map(|rest| rest.split_once("\", Defect::"));
     let missing: Vec<&str> = noticing
         .map(|(oracle, _)| oracle)
-        // The law of liars is a section of its own.
+        // The law of liars has its own section.
         .filter(|oracle| *oracle != "law" && !described.contains(oracle))
         .collect();
     assert!(missing.is_empty(), "docs/proof.md does not say what {missing:?} check");

@@ -1,4 +1,4 @@
-//! Small worlds, exhaustively (docs/proof.md says what that is); each test states how many states it visits.
+//! Small worlds, explored exhaustively (explained in docs/proof.md); each test states the number of states that it visits.
 
 use gc_sim::small::{Census, Plan, explore};
 
@@ -8,12 +8,12 @@ fn visited(plan: Plan) -> (u64, u64) {
     (worlds, states)
 }
 
-/// Every graph over this number of objects, those with objects that own themselves included.
+/// Returns every graph over this number of objects, including those with objects that own themselves.
 const fn every(objects: usize, depth: usize) -> Plan {
     Plan { objects, depth, loops: true, stride: 1, first: 0 }
 }
 
-/// One half of the graphs over four objects that do not own themselves.
+/// Returns one half of the graphs over four objects that do not own themselves.
 const fn four(first: u32) -> Plan {
     Plan { objects: 4, depth: 0, loops: false, stride: 4, first }
 }

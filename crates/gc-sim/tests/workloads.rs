@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use gc_sim::workloads::{DEFECTS, hunt, run, run_seeds};
 
-/// Seeds of one test; the tests run at the same time on all cores.
+/// Number of seeds in one test; the tests run at the same time on all cores.
 const SEEDS_PER_TEST: u64 = 75;
 /// Number of seeds within which each defect must be noticed.
 const SEEDS_PER_DEFECT: u64 = 100;
 
-/// The first of the seeds whose worlds lack some of the parts.
+/// First seed whose world lacks some of the parts.
 const FIRST_PARTIAL_SEED: u64 = 25_000;
-/// The first of the seeds in whose worlds deleted pods may take some time to end.
+/// First seed in whose world deleted pods may take some time to end.
 const FIRST_SEED_WITH_TERMINATIONS: u64 = 250_000;
 
 fn nothing_breaks(part: u64) {

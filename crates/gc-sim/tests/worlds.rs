@@ -6,7 +6,7 @@ use gc_sim::runner::{run_seed, run_seeds, run_story, shrink};
 use gc_sim::story::Story;
 use gc_sim::world::Options;
 
-/// Worlds of one test; the tests run at the same time on all cores.
+/// Number of worlds in one test; the tests run at the same time on all cores.
 const SEEDS_PER_TEST: u64 = 1_000;
 
 fn nothing_breaks(from: u64, count: u64) {
@@ -55,8 +55,8 @@ mod nothing_breaks_in {
     }
 }
 
-/// Seeds with violations in long runs (docs/proof.md has the causes). A seed repeats its story as long as nothing
-/// changes how worlds are made up; the stories of faults are tests of the engines besides.
+/// Seeds with violations in long runs (docs/proof.md has the causes). A seed repeats its story as long as the generation of worlds
+/// does not change; the stories of faults are also tests of the engines.
 const ONCE_BROKEN: [u64; 56] = [
     2_918, 5_939, 9_618, 33_621, 34_038, 45_328, 45_871, 45_923, 52_437, 54_521, 65_591, 69_795, 73_802,
     83_882, 85_281, 117_643, 121_607, 140_715, 141_572, 141_975, 166_198, 175_577, 183_002, 235_110, 242_642,
@@ -74,7 +74,7 @@ fn worlds_that_were_broken_once_are_not() {
     }
 }
 
-/// About half as often as when the numbers were written down.
+/// Each number is about half of the frequency when it was written down.
 #[test]
 fn every_fault_and_every_collector_really_happens() {
     let summary = run_seeds(0, 1_000, 1, Options::default());
@@ -127,7 +127,7 @@ fn a_seed_decides_everything() {
     }
 }
 
-/// A failure becomes a story of at most this number of steps.
+/// Maximum number of steps in the shortened story of a failure.
 const SHORT: usize = 30;
 
 fn becomes_short(defect: &str) {

@@ -12,7 +12,7 @@
 //! ```
 //! use gc_store_api::{Committed, Condition, Key, Storage, StorageError, Transaction, Write};
 //!
-//! /// Replaces a value unless somebody else wrote it meanwhile; whether it was replaced.
+//! /// Replaces a value unless it was written in the meantime; returns whether it was replaced.
 //! fn replace(store: &dyn Storage, key: &Key, value: &'static [u8]) -> Result<bool, StorageError> {
 //!     let Some(item) = store.get(key, None)?.item else { return Ok(false) };
 //!     let committed = store.commit(Transaction {

@@ -72,7 +72,7 @@ impl Core {
         self.read().current(key)
     }
 
-    /// Keeps a revision readable while the history takes no more than [`HELD_TIMES`] its bounds.
+    /// Keeps a revision readable while the history takes no more than [`HELD_TIMES`] times its bounds.
     pub(crate) fn hold(&self, revision: Revision) -> Hold {
         *lock(&self.holds.0).entry(revision).or_default() += 1;
         Arc::new(Holder { holds: Arc::clone(&self.holds), revision })

@@ -1,11 +1,11 @@
-//! The codes of the verdicts of retention modules, each with the message that people read. A code never changes its
-//! meaning: journals, metrics and dashboards depend on it. A message may be improved at any time.
+//! Codes of the verdicts of retention modules, each with its human-readable message. A code never changes its meaning: journals,
+//! metrics and dashboards depend on it. A message may be improved at any time.
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $message:literal;)*) => {
         $($(#[$doc])* pub const $name: &str = $code;)*
 
-        /// Every code with its message, by code.
+        /// All codes with their messages, sorted by code.
         pub const RETENTION: &[(&str, &str)] = &[$(($code, $message)),*];
     };
 }
@@ -111,8 +111,7 @@ codes! {
     VOLUME_UNUSED = "VolumeUnused", "nothing uses the volume any more";
 }
 
-/// The codes of verdicts that depend on the time: nothing is done for them while the clocks of this machine and of
-/// the API server disagree.
+/// Codes of verdicts that depend on the time. They have no effect while the clocks of this machine and the API server disagree.
 pub const TIMED: &[&str] = &[
     DUE_BY_POLICY,
     EXPIRED_BY_ANNOTATION,
@@ -127,7 +126,7 @@ pub const TIMED: &[&str] = &[
     TTL_EXPIRED,
 ];
 
-/// The message of a code; the code itself where it is not one of [`RETENTION`].
+/// Returns the message of a code; the code itself if it is not one of [`RETENTION`].
 #[must_use]
 pub fn message(code: &'static str) -> &'static str {
     RETENTION.iter().find(|(known, _)| *known == code).map_or(code, |(_, message)| message)
@@ -137,14 +136,14 @@ pub fn message(code: &'static str) -> &'static str {
 mod tests {
     use super::{RETENTION, TIMED};
 
-    /// Codes for objects that expire, or have not been renewed or used for a time, depend on the time.
+    /// Codes for objects that expire, or have not been renewed or used for a time, must be among those that depend on the time.
     #[test]
     fn what_expires_depends_on_the_time() {
         let by_name = |code: &str| ["Expired", "NotRenewed", "Unused"].iter().any(|end| code.ends_with(end));
         let timed = |code: &str| TIMED.contains(&code);
         let forgotten: Vec<&str> =
             RETENTION.iter().map(|(code, _)| *code).filter(|code| by_name(code) && !timed(code)).collect();
-        // An unreferenced object is unused whatever the time.
+        // An unreferenced object is unused at any time.
         assert_eq!(forgotten, ["AttributesClassUnused", "ClaimUnused", "VolumeUnused"]);
         assert!(TIMED.iter().all(|code| RETENTION.iter().any(|(known, _)| known == code)));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Bytes as lower-case hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 #[must_use]
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -12,7 +12,7 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// A duration in milliseconds; the largest number if it does not fit.
+/// Returns a duration in milliseconds; the largest number if it does not fit.
 #[must_use]
 pub fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)

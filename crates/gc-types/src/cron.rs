@@ -1,4 +1,4 @@
-//! Cron schedules: five fields, as the library reads them that Kubernetes uses.
+//! Cron schedules: five fields, as parsed by the library that Kubernetes uses.
 
 use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
@@ -6,17 +6,17 @@ use jiff::{ToSpan as _, Zoned};
 
 use crate::{GoDuration, Timestamp};
 
-/// Milliseconds of a minute.
+/// Milliseconds in a minute.
 const MINUTE: i64 = 60_000;
-/// Milliseconds of a second.
+/// Milliseconds in a second.
 const SECOND: i64 = 1000;
-/// Years that are searched for the next time of a CronJob; a schedule that names no day within them has none.
+/// Number of years that are searched for the next time of a CronJob; a schedule without a day within them has none.
 const JOB_YEARS: i16 = 5;
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// The schedule of a CronJob.
+/// Schedule of a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobSchedule {
     /// At the times that match.
@@ -26,7 +26,7 @@ pub enum JobSchedule {
 }
 
 impl JobSchedule {
-    /// Reads five fields, a descriptor such as `@daily`, or `@every` and a duration. The error is upstream's text.
+    /// Parses five fields, a descriptor such as `@daily`, or `@every` and a duration. Errors have upstream's wording.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("empty spec string".into());
@@ -36,11 +36,11 @@ impl JobSchedule {
         };
         let duration: GoDuration =
             duration.parse().map_err(|_| format!("failed to parse duration {text}"))?;
-        // Whole seconds, one at least.
+        // Whole seconds, at least one.
         Ok(Self::Every((duration.0 / 1_000_000_000).max(1) * SECOND))
     }
 
-    /// The first time after this one; `None` if there is none within the next years.
+    /// Returns the first time after this one; `None` if there is none within the next years.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         match self {
@@ -50,7 +50,7 @@ impl JobSchedule {
     }
 }
 
-/// The minutes, hours, days, months and weekdays that match, as sets of bits.
+/// Sets of matching minutes, hours, days, months and weekdays, as bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cron {
     minutes: u64,
@@ -58,13 +58,13 @@ pub struct Cron {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Days and weekdays both have to match where one of them says nothing; either, where both say something.
+    /// True if either the day or the weekday has to match, because both are restricted; otherwise both have to.
     either_day: bool,
 }
 
 impl Cron {
-    /// Reads five fields, or a descriptor such as `@daily`. `last_weekday` is 6, or 7 where that is Sunday as well. The
-    /// error is upstream's text.
+    /// Parses five fields, or a descriptor such as `@daily`. `last_weekday` is 6, or 7 if that also means Sunday. Errors have
+    /// upstream's wording.
     pub fn parse(text: &str, last_weekday: u32) -> Result<Self, String> {
         let fields = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -93,7 +93,7 @@ impl Cron {
         })
     }
 
-    /// The first time after this one; `None` if there is none within this many years.
+    /// Returns the first time after this one; `None` if there is none within this many years.
     #[must_use]
     pub fn next_after(&self, time: Timestamp, zone: &TimeZone, years: i16) -> Option<Timestamp> {
         let start = time.0.div_euclid(MINUTE).checked_add(1)?.checked_mul(MINUTE)?;
@@ -105,7 +105,7 @@ impl Cron {
             } else if !self.has_day(&at) {
                 at = at.checked_add(1.day()).ok()?.start_of_day().ok()?;
             } else if !has(self.hours, at.hour()) {
-                // Real minutes, so that an hour that comes twice is checked twice.
+                // Real minutes, so that an hour that occurs twice is checked twice.
                 at = at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?;
             } else if !has(self.minutes, at.minute()) {
                 at = at.checked_add(1.minute()).ok()?;
@@ -131,13 +131,13 @@ fn has(bits: u64, number: i8) -> bool {
     u32::try_from(number).is_ok_and(|number| bits & (1 << number) != 0)
 }
 
-/// Reports whether a part of a field names every value. One with a step above 1 does not.
+/// Reports whether a part of a field matches every value. One with a step above 1 does not.
 fn is_any(part: &str) -> bool {
     let (range, step) = part.split_once('/').unwrap_or((part, "1"));
     matches!(range, "*" | "?") && step.parse() == Ok(1)
 }
 
-/// The values of a field: a list of numbers, names, ranges and steps.
+/// Parses the values of a field: a list of numbers, names, ranges and steps.
 fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Result<u64, String> {
     field.split(',').try_fold(0, |bits, part| Ok(bits | part_bits(part, least, most, names)?))
 }
@@ -214,7 +214,7 @@ mod tests {
             ("@every 90s", "2023-11-14T22:00:00.5Z", &utc, "2023-11-14T22:01:30Z"),
             ("10/20 8 * * *", "2023-11-14T08:11:00Z", &utc, "2023-11-14T08:30:00Z"),
             ("30 9 * * *", "2023-11-14T09:00:00Z", &berlin, "2023-11-15T08:30:00Z"),
-            // An hour that is left out has no times; one that comes twice has them twice.
+            // An hour that is skipped has no times; one that occurs twice has them twice.
             ("30 2 * * *", "2024-03-31T00:00:00Z", &berlin, "2024-04-01T00:30:00Z"),
             ("30 2 * * *", "2024-10-27T00:30:00Z", &berlin, "2024-10-27T01:30:00Z"),
         ] {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A signed span of nanoseconds, read and printed as Go's `time.Duration`.
+/// A signed span of nanoseconds, parsed and printed like Go's `time.Duration`.
 ///
 /// ```
 /// use gc_types::GoDuration;
@@ -13,13 +13,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(pub i64);
 
-/// Why a text is not a duration. Displays what was found and what was expected.
+/// Reason why a text is not a duration. Displays what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GoDurationError {
     /// A number is missing.
     #[error("{0:?} is not a duration; expected numbers with units, such as \"2m\" or \"1h30m\"")]
     Invalid(String),
-    /// A number without a unit.
+    /// A number has no unit.
     #[error("{text:?} lacks a unit; expected one of {units} after each number")]
     MissingUnit {
         /// The whole text.
@@ -27,17 +27,17 @@ pub enum GoDurationError {
         /// The known units.
         units: Units,
     },
-    /// An unknown unit; Go has no days or weeks.
+    /// A unit is unknown; Go has no days or weeks.
     #[error("{text:?} has the unknown unit {unit:?}; expected one of {units}")]
     UnknownUnit {
         /// The whole text.
         text: String,
-        /// The unit in it.
+        /// The unknown unit.
         unit: String,
         /// The known units.
         units: Units,
     },
-    /// More than about 292 years.
+    /// Longer than about 292 years.
     #[error("{0:?} is out of range; the longest duration is 2562047h47m16.854775807s")]
     OutOfRange(String),
 }
@@ -45,9 +45,9 @@ pub enum GoDurationError {
 /// Permitted units of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
-    /// Those of Go, up to hours.
+    /// Go's units, up to hours.
     Go,
-    /// Days of 24 hours and weeks of seven days as well.
+    /// Also days of 24 hours and weeks of seven days.
     GoAndDays,
 }
 
@@ -68,13 +68,13 @@ impl GoDuration {
     /// The longest span.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// A duration of whole seconds; saturates.
+    /// Creates a duration of whole seconds; saturates.
     #[must_use]
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(NANOSECONDS_PER_SECOND))
     }
 
-    /// A duration of retention: Go's text form, with days (`d`) and weeks (`w`) as well.
+    /// Parses a retention duration: Go's text form, plus days (`d`) and weeks (`w`).
     ///
     /// ```
     /// use gc_types::GoDuration;
@@ -84,13 +84,13 @@ impl GoDuration {
         parse(text, Units::GoAndDays)
     }
 
-    /// As milliseconds; a part of one counts as a whole one.
+    /// Returns it in milliseconds, rounded up.
     #[must_use]
     pub const fn to_milliseconds_rounded_up(self) -> i64 {
         self.0 / 1_000_000 + (self.0 % 1_000_000 > 0) as i64
     }
 
-    /// As the standard library's duration; negative spans become zero.
+    /// Converts it to the standard library's duration; negative spans become zero.
     #[must_use]
     pub fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
@@ -132,7 +132,7 @@ fn parse(text: &str, units: Units) -> Result<GoDuration, GoDurationError> {
     i64::try_from(signed).map(GoDuration).map_err(|_| GoDurationError::OutOfRange(text.to_owned()))
 }
 
-/// One number with its unit at the start of `rest`: its nanoseconds, and what follows it.
+/// Parses one number with its unit at the start of `rest`: returns its nanoseconds, and the remaining text.
 fn segment<'a>(text: &str, rest: &'a str, units: Units) -> Result<(u128, &'a str), GoDurationError> {
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
     let whole_length = digits(rest);
@@ -161,7 +161,7 @@ fn segment<'a>(text: &str, rest: &'a str, units: Units) -> Result<(u128, &'a str
         }
     };
     let out_of_range = || GoDurationError::OutOfRange(text.to_owned());
-    // Twenty digits are more than any nanosecond count in range, leading zeros aside.
+    // Apart from leading zeros, twenty digits are more than any nanosecond count in range.
     let significant = whole.trim_start_matches('0');
     if significant.len() > 20 {
         return Err(out_of_range());
@@ -217,12 +217,12 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, value: u64, scale: u64, unit: &str)
     f.write_str(unit)
 }
 
-/// A wall-clock moment in nanoseconds since the Unix epoch, as in CRI.
+/// A wall-clock time in nanoseconds since the Unix epoch, as in CRI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanoseconds(pub i64);
 
 impl UnixNanoseconds {
-    /// Returns the time since the other moment; zero if that is later (a clock that was set back).
+    /// Returns the time since `earlier`; zero if that is later (a clock that was set back).
     #[must_use]
     pub fn since(self, earlier: Self) -> GoDuration {
         GoDuration(self.0.saturating_sub(earlier.0).max(0))

@@ -1,4 +1,4 @@
-//! The requests of engines, their reasons and their outcomes.
+//! Requests of engines, their reasons and their outcomes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct EffectId(pub u64);
 /// Treatment of dependents by a DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PropagationPolicy {
-    /// The object is deleted at once, its dependents after it.
+    /// The object is deleted immediately, and its dependents after it.
     Background,
     /// The object is deleted after the dependents that block it.
     Foreground,
@@ -23,10 +23,10 @@ pub enum PropagationPolicy {
 }
 
 impl PropagationPolicy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
 
-    /// As the field `propagationPolicy` has it.
+    /// Returns the value of the field `propagationPolicy`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl PropagationPolicy {
         }
     }
 
-    /// The policy of that name.
+    /// Returns the policy of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
@@ -70,7 +70,7 @@ pub enum Request {
         key: ObjectKey,
         /// Precondition.
         uid: Uid,
-        /// Precondition; `None` only where the spec allows the UID alone (4.5, after a live re-check).
+        /// Precondition; `None` only if the spec allows the UID alone (4.5, after a live re-check).
         resource_version: Option<ResourceVersion>,
         /// Propagation.
         policy: PropagationPolicy,
@@ -83,12 +83,12 @@ pub enum Request {
         uid: Uid,
         /// Precondition.
         resource_version: ResourceVersion,
-        /// The complete remaining list, in its order; empty is written as `null`.
+        /// The complete remaining list in its order; empty is written as `null`.
         remaining: Vec<OwnerReference>,
     },
-    /// Removes one finalizer (spec section 8): the adapter reads the object, compares the UID (another one is
-    /// [`Outcome::Absent`]; a missing finalizer is success), and patches the remaining list with that UID and
-    /// version, at most four times while the answer is a conflict or a temporary error.
+    /// Removes one finalizer (spec section 8): the adapter reads the object, compares the UID (another one is [`Outcome::Absent`];
+    /// a missing finalizer is success), and patches the remaining list with that UID and version, at most four times while the
+    /// response is a conflict or a temporary error.
     RemoveFinalizer {
         /// The object.
         key: ObjectKey,
@@ -102,23 +102,22 @@ pub enum Request {
         /// The object.
         key: ObjectKey,
     },
-    /// Ensures that every object that exists in a resource now has been observed, needed before a finalizer may
-    /// be removed. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a list
-    /// that begins after this effect was created and shows a state no older than `at_least` (the present state of the
-    /// store if that is `UNKNOWN`), and reports the objects in it as `Event::Found`; then it answers
-    /// [`Outcome::Applied`] without an object.
+    /// Ensures that every object that exists in a resource now has been observed, as required before a finalizer may be
+    /// removed. The adapter either waits for its watch to deliver a version not below `at_least`, or makes a list that begins after
+    /// this effect was created and shows a state no older than `at_least` (the current state of the store if that is `UNKNOWN`),
+    /// and reports the objects in it as `Event::Found`; then it answers [`Outcome::Applied`] without an object.
     Barrier {
         /// The resource.
         resource: ResourceId,
-        /// Only this namespace is needed; the whole resource if `None`.
+        /// Restricts it to this namespace; the whole resource if `None`.
         namespace: Option<Arc<str>>,
-        /// The version to reach; `UNKNOWN` where versions cannot be compared: list.
+        /// The version to reach; `UNKNOWN` if versions cannot be compared, which requires a list.
         at_least: ResourceVersion,
     },
     /// Writes a Kubernetes Event.
     RecordEvent(EventRecord),
-    /// A change by a retention module, with UID and version as preconditions. [`Outcome::Absent`] if another object
-    /// has the name now, [`Outcome::Conflict`] if the object has changed since.
+    /// A change by a retention module, with UID and version as preconditions. [`Outcome::Absent`] if another object has the name
+    /// now, [`Outcome::Conflict`] if the object has changed since.
     Guarded {
         /// The object.
         key: ObjectKey,
@@ -159,7 +158,7 @@ impl Request {
 /// An action or a query outside the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutsideCall {
-    /// Deletes the storage of a PersistentVolume. It is repeated if its answer was lost, so it must be idempotent.
+    /// Deletes the storage of a PersistentVolume. It is repeated if the response was lost, so it must be idempotent.
     DeleteStorage(Box<Storage>),
     /// Looks up the machine of a node; the result comes back as an observation.
     LookUpMachine {
@@ -171,23 +170,23 @@ pub enum OutsideCall {
 /// The storage behind a PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// Of a CSI driver.
+    /// Storage of a CSI driver.
     Csi {
-        /// The driver's name.
+        /// Name of the driver.
         driver: Arc<str>,
         /// `spec.csi.volumeHandle`
         handle: Arc<str>,
-        /// Where to find the secrets for the deletion.
+        /// Source of the secrets for the deletion.
         secret: DeletionSecret,
     },
-    /// A directory of this machine.
+    /// A directory on this machine.
     HostPath {
-        /// Its path.
+        /// Path of the directory.
         path: Arc<str>,
     },
 }
 
-/// Location of the secrets for a deletion of storage (spec `cluster-collectors.md`, 9.7).
+/// Source of the secrets for deleting storage (spec `cluster-collectors.md`, 9.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionSecret {
     /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-name`.
@@ -211,7 +210,7 @@ pub enum Change {
     Status(Arc<str>),
     /// JSON merge patch of the `status` subresource: the value of `status`, as JSON text.
     MergeStatus(Arc<str>),
-    /// JSON merge patch of the object, as JSON text; the guards are added to its metadata.
+    /// JSON merge patch of the object, as JSON text; the preconditions are added to its metadata.
     Merge(Arc<str>),
 }
 
@@ -233,14 +232,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A Kubernetes Event to write about an object; for a cluster-scoped object it is written to the namespace `default`.
+/// A Kubernetes Event about an object. For a cluster-scoped object, it is written to the namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
     /// The object.
     pub about: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub uid: Uid,
-    /// Its `type`.
+    /// `type` of the Event.
     pub severity: Severity,
     /// Event reason, such as `OwnerRefInvalidNamespace`.
     pub reason: &'static str,
@@ -248,25 +247,25 @@ pub struct EventRecord {
     pub message: String,
 }
 
-/// A request with its identity and its reason.
+/// A request with its identity and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Its number.
+    /// Number of the effect.
     pub id: EffectId,
     /// The request.
     pub request: Request,
-    /// Why.
+    /// Reason.
     pub reason: Reason,
 }
 
-/// The conclusion about an object.
+/// Conclusion about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Every owner is gone.
     OwnersAbsent,
-    /// An owner waits in foreground deletion and no other owner lives.
+    /// An owner is in foreground deletion, and no other owner is living.
     OwnerWaiting,
-    /// Some owners are gone or wait, others live: the dangling references are removed.
+    /// Some owners are gone or in foreground deletion, others are living: the dangling references are removed.
     ReferencesDead,
     /// The owner is being deleted with its dependents orphaned.
     OwnerOrphans,
@@ -278,13 +277,13 @@ pub enum Verdict {
     RingOpened,
     /// The owner must be verified to exist.
     OwnerUnknown,
-    /// The object itself must be read again: the server disagreed with what was observed.
+    /// The object itself must be read again, because the server disagreed with what was observed.
     ObjectUnclear,
     /// A resource must catch up before a finalizer may be removed.
     CatchUp,
     /// A reference crosses namespaces.
     CrossNamespace,
-    /// A reference has the UID of an object that its other coordinates do not lead to.
+    /// A reference has the UID of an object that its other coordinates do not match.
     WrongCoordinates,
     /// A verdict of a retention module, by its code (see [`codes`](crate::codes)).
     Retention(&'static str),
@@ -307,7 +306,7 @@ impl Verdict {
         Self::WrongCoordinates,
     ];
 
-    /// The stable code for programs: in metrics, the journal and data output. It never changes its meaning.
+    /// Returns the stable code for programs: in metrics, the journal and data output. It never changes its meaning.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -327,7 +326,7 @@ impl Verdict {
         }
     }
 
-    /// The message for people. Its wording may be improved at any time.
+    /// Returns the human-readable message. Its wording may be improved at any time.
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {
@@ -375,10 +374,10 @@ pub enum Evidence {
     KindVanished {
         /// The kind's resource.
         resource: ResourceId,
-        /// When the list was complete.
+        /// Time at which the list was complete.
         at: Timestamp,
     },
-    /// The owner waits in foreground deletion.
+    /// The owner is in foreground deletion.
     Waiting {
         /// The owner.
         owner: Uid,
@@ -392,7 +391,7 @@ pub enum Evidence {
         /// As of this version.
         resource_version: ResourceVersion,
     },
-    /// The owner lives.
+    /// The owner is living.
     Lives {
         /// The owner.
         owner: Uid,
@@ -412,7 +411,7 @@ pub enum Evidence {
         /// The version.
         resource_version: ResourceVersion,
     },
-    /// A resource could not catch up within the configured wait, which then ended.
+    /// A resource could not catch up within the configured wait, which has ended.
     GapGivenUp {
         /// The resource.
         resource: ResourceId,
@@ -456,12 +455,12 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Why an effect is requested: the log, the journal, the event and `why` all print it.
+/// Reason for an effect, which the log, the journal, the Event and `why` all print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// The conclusion.
+    /// Conclusion.
     pub verdict: Verdict,
-    /// The owners that it is based on, at most [`Reason::OWNERS_LISTED`] of them.
+    /// Owners that it is based on, at most [`Reason::OWNERS_LISTED`] of them.
     pub owners: Vec<Coordinates>,
     /// Further facts that it is based on.
     pub evidence: Vec<Evidence>,
@@ -471,13 +470,13 @@ impl Reason {
     /// Maximum number of owners in a reason.
     pub const OWNERS_LISTED: usize = 8;
 
-    /// The stable code of its verdict.
+    /// Returns the stable code of its verdict.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         self.verdict.code()
     }
 
-    /// The message of its verdict.
+    /// Returns the message of its verdict.
     #[must_use]
     pub fn message(&self) -> &'static str {
         self.verdict.message()
@@ -501,37 +500,36 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why an effect was not sent.
+/// Reason why an effect was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WithheldBy {
-    /// A dry run: effects are only reported.
+    /// A dry run, in which effects are only reported.
     DryRun,
-    /// Observation: effects are only compared with what another collector does.
+    /// Observing, in which effects are only compared with the actions of another collector.
     Observe,
     /// The circuit breaker of the resource has tripped, until an operator resumes it.
     Breaker,
-    /// The configuration keeps every object of the resource.
+    /// The configuration excludes every object of the resource.
     Configuration,
-    /// It depends on the time, and the clocks of this machine and of the API server disagree.
+    /// The verdict depends on the time, and the clocks of this machine and the API server disagree.
     Clock,
 }
 
 /// The outcome of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Not sent, so that nothing happened. It is requested again when the object changes, or after `Event::Released`;
-    /// not before.
+    /// Not sent, so nothing happened. It is not requested again before the object changes, or before `Event::Released`.
     Withheld(WithheldBy),
-    /// Done; with the object that the server returned, if it did (for a DELETE only if the object still exists).
+    /// Done, with the object that the server returned, if it did (for a DELETE only if the object still exists).
     Applied(Option<ObservedObject>),
-    /// Answer to a read.
+    /// Response to a read.
     Found(ObservedObject),
     /// Proven: a Status with reason NotFound that names the requested object, or the namespace it would be in;
     /// or, for a write with a UID as precondition, that another object has the name now.
     Absent,
     /// A precondition did not hold, or the version was outdated.
     Conflict,
-    /// The path is not served (404 without an object-level Status): proves nothing.
+    /// The path is not served (404 without an object-level Status), which proves nothing.
     NotServed,
     /// Refused by the server (403, 422, …); retried with a long delay.
     Refused {
@@ -540,11 +538,11 @@ pub enum Outcome {
         /// The server's message.
         message: String,
     },
-    /// The result is unknown, or the server was too busy: retried.
+    /// The result is unknown, or the server was too busy; retried.
     Failed {
         /// The error message.
         message: String,
-        /// Delay that the server asked for, in milliseconds.
+        /// Delay that the server requested, in milliseconds.
         retry_after_milliseconds: Option<u64>,
     },
 }

@@ -1,4 +1,4 @@
-//! Reports of adapters to the engines.
+//! Observations that adapters report to the engines.
 
 use std::sync::Arc;
 
@@ -18,53 +18,53 @@ pub enum Scope {
     Cluster,
 }
 
-/// A resource that is (or was) served, by discovery.
+/// A resource that is (or was) served, according to discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceInfo {
-    /// Its number.
+    /// Number of the resource.
     pub id: ResourceId,
     /// The group, version and name under which it is watched (the preferred version).
     pub gvr: Gvr,
-    /// Its kind.
+    /// Kind of the resource.
     pub kind: Arc<str>,
-    /// Its scope.
+    /// Scope of the resource.
     pub scope: Scope,
     /// Every `apiVersion` under which the same kind is served (the watched one included).
     pub served_api_versions: Vec<Arc<str>>,
     /// True if it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
     pub watched: bool,
-    /// True if its resourceVersions are comparable with those of the built-in resources (one etcd). False for
-    /// aggregated APIs with a store of their own: only barriers prove their progress.
+    /// True if its resourceVersions are comparable with those of the built-in resources (one etcd). False for aggregated APIs with
+    /// their own store, whose progress only barriers can prove.
     pub comparable_versions: bool,
 }
 
-/// The progress of an object's deletion.
+/// Progress of an object's deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeletionState {
-    /// It has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub deleting: bool,
-    /// It carries the `foregroundDeletion` finalizer.
+    /// True if it carries the `foregroundDeletion` finalizer.
     pub foreground: bool,
-    /// It carries the `orphan` finalizer.
+    /// True if it carries the `orphan` finalizer.
     pub orphan: bool,
-    /// It carries any other finalizer.
+    /// True if it carries any other finalizer.
     pub foreign_finalizers: bool,
 }
 
-/// The metadata of one object that decisions need; nothing else of an object is ever stored.
+/// Metadata of one object that decisions need; nothing else of an object is ever stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// Its key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub uid: Uid,
-    /// The version of this metadata.
+    /// Version of this metadata.
     pub resource_version: ResourceVersion,
-    /// Its owners, in the original order.
+    /// Owner references of the object, in the original order.
     pub owners: SmallVec<[OwnerReference; 1]>,
-    /// Its deletion.
+    /// Progress of its deletion.
     pub deletion: DeletionState,
-    /// Recreator by its labels and annotations: no verdict depends on it, plans name it.
+    /// Recreator according to its labels and annotations. No verdict depends on it, but plans name it.
     pub recreator: Option<Recreator>,
 }
 
@@ -80,18 +80,18 @@ pub struct ObservedObject {
 pub enum Event {
     /// Discovery contains this resource (for the first time, or changed).
     ResourceServed(ResourceInfo),
-    /// A complete, successful discovery no longer lists this resource. (A failed one says nothing.)
+    /// A complete, successful discovery no longer contains this resource. (A failed one proves nothing.)
     ResourceGone(ResourceId),
-    /// The first round of discovery is over: every known resource has been announced. No effect is requested before
-    /// it, nor before those resources are `Synced` or the wait at start is over.
+    /// The first round of discovery is over, and every known resource has been announced. No effect is requested before it, nor
+    /// before those resources are `Synced` or the wait at start is over.
     Discovered,
     /// A list of the resource begins: objects that are not observed until `Synced` are gone.
     ListStarted(ResourceId),
-    /// The list is complete; from here on every change arrives as an event.
+    /// The list is complete; from now on, every change arrives as an event.
     Synced {
         /// The resource.
         resource: ResourceId,
-        /// The version of the list (`UNKNOWN` if the server returned none).
+        /// Version of the list (`UNKNOWN` if the server returned none).
         resource_version: ResourceVersion,
     },
     /// The watch has delivered every change up to this version (bookmarks and progress notifications).
@@ -103,30 +103,30 @@ pub enum Event {
     },
     /// The watch is broken or stale; decisions that need the resource wait, or use live reads.
     Stale(ResourceId),
-    /// The current state of an object.
+    /// Current state of an object.
     Observed(ObservedObject),
     /// The retention annotations of the object that was just observed.
     Marked {
         /// The object.
         key: ObjectKey,
-        /// Its annotations.
+        /// Annotations of the object.
         marks: Arc<Marks>,
     },
-    /// An object in the list of a barrier; says nothing about the progress of the watch.
+    /// An object in the list of a barrier; it says nothing about the progress of the watch.
     Found(ObservedObject),
-    /// An object was removed; the resourceVersion is that of the removal (`UNKNOWN` if found by a list).
+    /// An object was removed. The resourceVersion is that of the removal (`UNKNOWN` if found by a list).
     Removed {
-        /// Its key.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its UID.
+        /// UID of the object.
         uid: Uid,
         /// Version of the removal.
         resource_version: ResourceVersion,
     },
     /// The outcome of an effect.
     Done(EffectId, Outcome),
-    /// Held effects ([`Outcome::Withheld`]) of one resource, or of all, may be requested again.
+    /// Withheld effects ([`Outcome::Withheld`]) of one resource, or of all, may be requested again.
     Released(Option<ResourceId>),
-    /// The current time. Never decreases; an adapter whose clock does repeats the last value.
+    /// The current time. It never decreases; an adapter whose clock does repeats the last value.
     Tick(Timestamp),
 }

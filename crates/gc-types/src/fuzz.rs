@@ -1,8 +1,8 @@
-//! Laws about the parsed texts, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
+//! Properties of parsed texts, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 
 use crate::{GoDuration, GoDurationError, Quantity, ResourceVersion, Uid, parse_quantity};
 
-/// A duration prints as a text of the same duration, a sign negates it, and concatenated ones add up.
+/// Checks that a duration prints as a text of the same duration, a sign negates it, and concatenated ones add up.
 pub fn go_duration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.split('\n');
@@ -23,7 +23,8 @@ pub fn go_duration(data: &[u8]) {
     }
 }
 
-/// A quantity prints as a text of the same quantity, and its sum with zero, its difference and its value are its own.
+/// Checks that a quantity prints as a text of the same quantity, and that its sum with zero, its difference and its value are its
+/// own.
 pub fn quantity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(read) = Quantity::parse(text) else { return };
@@ -31,7 +32,7 @@ pub fn quantity(data: &[u8]) {
     assert_eq!(Quantity::parse(&printed).map(|again| again.to_string()), Ok(printed.clone()));
     assert!(Quantity::parse(&printed).is_ok_and(|again| again.same_as(read)));
     assert!((read + Quantity::default()).same_as(read) && read.without(read).is_zero());
-    // A number beyond the greatest quantity is read as that, and is a whole number of units all the same.
+    // A number beyond the greatest quantity is parsed as that, but still is a whole number of units.
     if let Some(units) =
         parse_quantity(text).filter(|units| units.unsigned_abs() <= i64::MAX.unsigned_abs().into())
     {
@@ -39,7 +40,7 @@ pub fn quantity(data: &[u8]) {
     }
 }
 
-/// UIDs print their original text, and are equal when their texts are. Versions are numbers, or unknown.
+/// Checks that UIDs print their original text and are equal if their texts are, and that versions are numbers, or unknown.
 pub fn identity(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (first, second) = text.split_once('\n').unwrap_or((&text, ""));

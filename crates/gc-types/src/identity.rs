@@ -1,4 +1,4 @@
-//! The identity of an object: group, version, kind, resource, key, UID.
+//! Identity of an object: group, version, kind, resource, key, UID.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,32 +26,32 @@ pub struct Gvr {
 }
 
 impl Gvr {
-    /// `group/version`, or `version` for the core group.
+    /// Returns `group/version`, or `version` for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
 
-    /// `resource.group`, or `resource` for the core group.
+    /// Returns `resource.group`, or `resource` for the core group.
     #[must_use]
     pub fn group_resource(&self) -> String {
         group_resource(&self.group, &self.resource)
     }
 }
 
-/// `group/version`, or `version` for the core group.
+/// Returns `group/version`, or `version` for the core group.
 #[must_use]
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The path below which an API server serves a version: `/apis/group/version`, or `/api/version` for the core group.
+/// Returns the path below which an API server serves a version: `/apis/group/version`, or `/api/version` for the core group.
 #[must_use]
 pub fn api_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// `resource.group`, or `resource` for the core group.
+/// Returns `resource.group`, or `resource` for the core group.
 #[must_use]
 pub fn group_resource(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
@@ -64,7 +64,7 @@ pub struct FailedGroup {
     pub group: String,
     /// API version; `None` if the whole group failed.
     pub version: Option<String>,
-    /// The error message.
+    /// Error message.
     pub message: String,
 }
 
@@ -83,7 +83,7 @@ enum UidForm {
 }
 
 impl Uid {
-    /// Takes any text and prints it unchanged.
+    /// Accepts any text, and prints it unchanged.
     #[must_use]
     pub fn new(text: &str) -> Self {
         match parse_uuid(text.as_bytes()) {
@@ -92,13 +92,13 @@ impl Uid {
         }
     }
 
-    /// The UID that prints as the canonical UUID of these bytes.
+    /// Creates the UID that prints as the canonical UUID of these bytes.
     #[must_use]
     pub fn from_uuid(bytes: [u8; 16]) -> Self {
         Self(UidForm::Uuid(bytes))
     }
 
-    /// The sixteen bytes, if this is a canonical (lower-case, hyphenated) UUID.
+    /// Returns the sixteen bytes, if this is a canonical (lower-case, hyphenated) UUID.
     #[must_use]
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match &self.0 {
@@ -155,7 +155,7 @@ impl fmt::Debug for Uid {
     }
 }
 
-/// A resourceVersion. Kubernetes 1.35 made them comparable integers; anything else (an older aggregated API) becomes
+/// A resourceVersion. Kubernetes 1.35 made them comparable integers; anything else (from an older aggregated API) becomes
 /// [`ResourceVersion::UNKNOWN`], and such an object is read again before it is acted on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
@@ -164,7 +164,7 @@ impl ResourceVersion {
     /// Absent or not an integer.
     pub const UNKNOWN: Self = Self(0);
 
-    /// Reads the text form.
+    /// Parses the text form.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         text.parse().map_or(Self::UNKNOWN, Self)
@@ -177,25 +177,25 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
-/// Milliseconds since the Unix epoch. Pure code receives it with events; it never reads a clock.
+/// Milliseconds since the Unix epoch. Pure code receives it with events, and never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This time plus a number of milliseconds; saturates.
+    /// Adds a number of milliseconds; saturates.
     #[must_use]
     pub fn after(self, milliseconds: i64) -> Self {
         Self(self.0.saturating_add(milliseconds))
     }
 
-    /// Milliseconds from `earlier` to here.
+    /// Returns the milliseconds since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// In the API's format (RFC 3339), with milliseconds if it has any.
+/// Formats in the API's format (RFC 3339), with milliseconds if it has any.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
@@ -208,7 +208,7 @@ impl fmt::Display for Timestamp {
 /// The key of one object: its resource, namespace (empty for cluster scope) and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// The resource through which it was observed.
+    /// Resource through which it was observed.
     pub resource: ResourceId,
     /// Namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
@@ -216,7 +216,7 @@ pub struct ObjectKey {
     pub name: Arc<str>,
 }
 
-/// The coordinates of an owner as written in a reference (spec `ownership-gc.md`, 1.2). Compared as text.
+/// Coordinates of an owner as written in a reference (spec `ownership-gc.md`, 1.2). Compared as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Coordinates {
     /// `group/version`, or `version` for the core group, as written.
@@ -234,15 +234,15 @@ pub struct Coordinates {
 pub struct OwnerReference {
     /// The owner.
     pub coordinates: Coordinates,
-    /// `controller`; irrelevant for collection, kept because patches must not change it.
+    /// `controller`; irrelevant for collection, but kept because patches must not change it.
     pub controller: Option<bool>,
     /// `blockOwnerDeletion`.
     pub block_owner_deletion: Option<bool>,
 }
 
 impl OwnerReference {
-    /// The entry in the API's format (`metav1.OwnerReference`). Absent fields stay absent, so that a patch with it
-    /// changes nothing.
+    /// Returns the entry in the API's format (`metav1.OwnerReference`). Absent fields stay absent, so a patch with it changes
+    /// nothing.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let Coordinates { api_version, kind, name, uid } = &self.coordinates;

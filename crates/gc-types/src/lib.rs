@@ -1,4 +1,4 @@
-//! The shared types of garbage collection.
+//! Shared types of garbage collection.
 //!
 //! Everything that crosses the boundary between decisions (pure crates) and actions (adapters) is defined here:
 //! observations ([`Event`]), requests ([`Effect`]), their reasons ([`Reason`]) and outcomes ([`Outcome`]). This crate
@@ -51,5 +51,5 @@ pub use quantity::{
 pub use quoted::{quoted, quoted_with};
 pub use recreator::{Recreator, TrackingMark};
 
-/// Hashes the same in every process. Maps with it are never iterated in an order that shows.
+/// Hasher with the same result in every process. Maps with it are never iterated in an order that is visible.
 pub type FixedState = foldhash::fast::FixedState;

@@ -1,44 +1,44 @@
-//! Tells the list that was asked for from everything else that may come in its place: the page of a gateway, the answer to
+//! Distinguishes the requested list from everything else that may be returned in its place: a gateway's page, the response to
 //! another request, an empty document.
 
 use crate::ResourceInfo;
 
-/// The kind of a list whose items are metadata alone.
+/// Kind of a list whose items are metadata only.
 pub const METADATA_LIST: &str = "PartialObjectMetadataList";
-/// The kind of an object that is metadata alone.
+/// Kind of an object that is metadata only.
 pub const METADATA_OBJECT: &str = "PartialObjectMetadata";
 
-/// Why an answer is not the list that was asked for. Nothing is concluded from it, least of all that something is gone.
+/// Reason why a response is not the requested list. Nothing is concluded from it, least of all that something is gone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTheList {
-    /// It is a list of something else, or no list.
+    /// A list of something else, or not a list.
     #[error("expected a list of {expected}, not {found:?}")]
     Kind {
-        /// The apiVersion and kind that were asked for.
+        /// Requested apiVersion and kind.
         expected: String,
-        /// The apiVersion and kind that came.
+        /// Received apiVersion and kind.
         found: String,
     },
-    /// It does not say which state of the store it shows.
+    /// Does not contain the version of the store that it shows.
     #[error("the list has no resourceVersion")]
     NoVersion,
-    /// It has no member `items`.
+    /// Has no member `items`.
     #[error("the list has no items")]
     NoItems,
     /// One of its items has no name.
     #[error("an item of the list has no name")]
     NamelessItem,
-    /// An object of another kind, in a watch or as an answer of its own.
+    /// An object of another kind, in a watch or as a response of its own.
     #[error("expected an object of kind {expected}, not {found:?}")]
     OtherObject {
-        /// The kind that was asked for.
+        /// Requested kind.
         expected: String,
-        /// The kind that came.
+        /// Received kind.
         found: String,
     },
 }
 
-/// The outside of a list: what every list of an API server has, whatever its items are.
+/// The envelope of a list: the parts that every list of an API server has, whatever its items are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListHead<'a> {
     /// `apiVersion`
@@ -47,10 +47,10 @@ pub struct ListHead<'a> {
     pub kind: &'a str,
     /// `metadata.resourceVersion`
     pub resource_version: &'a str,
-    /// True if it has the member `items`. It may be null: Go writes that for no items at all, kube-apiserver too in lists of
-    /// metadata. In protobuf, no items take no bytes.
+    /// True if it has the member `items`. It may be null: Go writes that if there are no items, and so does kube-apiserver in lists
+    /// of metadata. In protobuf, no items take no bytes.
     pub has_items: bool,
-    /// True if there are items, and all of them say that they are of the kind that was asked for.
+    /// True if there are items, and all of them have the requested kind.
     pub items_say_kind: bool,
 }
 
@@ -78,7 +78,7 @@ impl ListHead<'_> {
             return is_named_so && self.api_version.is_empty();
         }
         is_named_so
-            // A definition may give the list any kind.
+            // A definition may give its lists any kind.
             || is_custom(&asked.gvr.group)
                 && !self.kind.is_empty()
                 && self.kind != "Status"
@@ -86,7 +86,7 @@ impl ListHead<'_> {
     }
 }
 
-/// Checks that the kind of an object, where it is given, is that of `asked` or of metadata alone.
+/// Checks that the kind of an object, if given, is that of `asked` or of metadata only.
 pub fn check_object_kind(kind: &str, asked: &ResourceInfo) -> Result<(), NotTheList> {
     if kind.is_empty() || kind == METADATA_OBJECT || *kind == *asked.kind {
         return Ok(());
@@ -94,7 +94,7 @@ pub fn check_object_kind(kind: &str, asked: &ResourceInfo) -> Result<(), NotTheL
     Err(NotTheList::OtherObject { expected: asked.kind.to_string(), found: kind.to_owned() })
 }
 
-/// Returns true if resources of a group may come from definitions.
+/// Reports whether resources of a group may come from definitions.
 fn is_custom(group: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }

@@ -9,8 +9,8 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::Timestamp;
 
-/// The retention annotations of an object, unparsed: `kubegc.io/ttl`, `kubegc.io/expires-at`, `kubegc.io/keep`, and
-/// those of other tools.
+/// Retention annotations of an object, unparsed: `kubegc.io/ttl`, `kubegc.io/expires-at`, `kubegc.io/keep`, and those of other
+/// tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// `creationTimestamp`, if it is valid.
@@ -21,27 +21,27 @@ pub struct Marks {
     pub expires_at: Option<Arc<str>>,
     /// `kubegc.io/keep`: `true` or `false`.
     pub keep: Option<Arc<str>>,
-    /// The annotations and labels of other tools, in the order of [`ForeignMark::ALL`].
+    /// Annotations and labels of other tools, in the order of [`ForeignMark::ALL`].
     pub foreign: [Option<Arc<str>>; ForeignMark::ALL.len()],
 }
 
-/// An annotation or label by which another tool expires objects.
+/// An annotation or label with which another tool expires objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ForeignMark {
     /// kube-janitor's time to live.
     JanitorTtl,
     /// kube-janitor's time of expiry.
     JanitorExpires,
-    /// The time to live of k8s-ttl-controller.
+    /// Time to live of k8s-ttl-controller.
     TtlController,
-    /// When k8s-ttl-controller's time to live was last restarted.
+    /// Time at which k8s-ttl-controller's time to live was last restarted.
     TtlControllerRefreshed,
     /// Kyverno's time to live or time of expiry, which is a label.
     Kyverno,
 }
 
 impl ForeignMark {
-    /// All of them.
+    /// All marks.
     pub const ALL: [Self; 5] = [
         Self::JanitorTtl,
         Self::JanitorExpires,
@@ -50,7 +50,7 @@ impl ForeignMark {
         Self::Kyverno,
     ];
 
-    /// Its name as an annotation or label.
+    /// Returns its name as an annotation or label.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -81,24 +81,24 @@ impl Marks {
         own.into_iter().chain(&self.foreign).all(Option::is_none)
     }
 
-    /// Reports whether the object is kept. Any value but `false` keeps it, so that a misspelt `true` does too.
+    /// Reports whether the object is kept. Any value but `false` keeps it, including a misspelt `true`.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.keep.as_deref().is_some_and(|keep| keep != "false")
     }
 
-    /// The text of a mark of another tool.
+    /// Returns the text of another tool's mark.
     #[must_use]
     pub const fn foreign(&self, mark: ForeignMark) -> Option<&Arc<str>> {
         self.foreign[mark as usize].as_ref()
     }
 
-    /// The marks of other tools, with their texts.
+    /// Returns the marks of other tools, with their texts.
     pub fn foreign_marks(&self) -> impl Iterator<Item = (ForeignMark, &Arc<str>)> {
         ForeignMark::ALL.into_iter().filter_map(|mark| Some((mark, self.foreign(mark)?)))
     }
 
-    /// Where the text of the annotation with this name belongs, if it is one about retention.
+    /// Returns where to store the text of the annotation with this name, if it is one about retention.
     pub fn annotation_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
         match name {
             b"kubegc.io/ttl" => Some(&mut self.ttl),
@@ -108,12 +108,12 @@ impl Marks {
         }
     }
 
-    /// Where the text of the label with this name belongs, if it is one about retention.
+    /// Returns where to store the text of the label with this name, if it is one about retention.
     pub fn label_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
         ForeignMark::with_key(name, true).map(|mark| &mut self.foreign[mark as usize])
     }
 
-    /// The marks of annotations, and those of labels.
+    /// Combines the marks of annotations with those of labels.
     #[must_use]
     pub fn with_labels(mut self, labels: &Self) -> Self {
         for mark in ForeignMark::ALL.into_iter().filter(|mark| mark.is_label()) {
@@ -123,13 +123,13 @@ impl Marks {
     }
 }
 
-/// A map of texts, such as labels or annotations, of which some are read, by [`read_texts`].
+/// A map of texts, such as labels or annotations, of which [`read_texts`] reads some.
 pub trait Texts: Default {
-    /// Where the text with this name belongs, if it is read.
+    /// Returns where to store the text with this name, if it is read.
     fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>>;
 }
 
-/// Reads a map of texts without building those that nothing needs. The map may be null, and so may a text; one that is
+/// Deserializes a map of texts without allocating those that nothing needs. The map may be null, and so may a text; a text that is
 /// read may not occur twice.
 pub fn read_texts<'de, D: Deserializer<'de>, T: Texts>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_option(TextsVisitor(PhantomData))
@@ -165,6 +165,6 @@ impl<'de, T: Texts> Visitor<'de> for TextsVisitor<T> {
     }
 }
 
-/// A name, borrowed from the input where it has no escapes.
+/// A name, borrowed from the input if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

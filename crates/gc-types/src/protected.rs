@@ -1,6 +1,6 @@
 //! Objects that a cluster cannot do without.
 
-/// The reason why the API server deletes no object of this resource and name, whoever asks; `None` for all others.
+/// Returns why the API server never deletes an object of this resource and name, whoever requests it; `None` for all others.
 ///
 /// Source: the admission plugins NamespaceLifecycle and Priority of kube-apiserver.
 #[must_use]

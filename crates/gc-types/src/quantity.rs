@@ -1,12 +1,12 @@
-//! Quantities in Kubernetes' text form (`100Mi`, `1.5G`, `500m`): reading, and the canonical text that a server writes.
+//! Quantities in Kubernetes' text form (`100Mi`, `1.5G`, `500m`): parsing, and the canonical text that a server writes.
 
-/// Longest text that is read as a [`Quantity`]; longer ones are refused rather than computed with.
+/// Maximum length of a text that is parsed as a [`Quantity`]; longer ones are refused rather than computed with.
 const LONGEST: usize = 64;
-/// Quantities are kept in billionths, the smallest unit that they have.
+/// Number of billionths, the unit in which quantities are stored, in one.
 const NANO: i128 = 1_000_000_000;
-/// Places of a billionth behind the point.
+/// Number of decimal places of a billionth.
 const NANO_PLACES: i32 = 9;
-/// No quantity is greater.
+/// The greatest quantity.
 const GREATEST: i128 = i64::MAX as i128 * NANO;
 
 /// Notation of a quantity.
@@ -24,19 +24,19 @@ pub enum QuantityForm {
 /// Factor of a quantity's suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityScale {
-    /// This power of ten.
+    /// Power of ten.
     Ten(i32),
-    /// This power of two.
+    /// Power of two.
     Two(u32),
 }
 
-/// Why a text is not a quantity; the words are kube-apiserver's.
+/// Reason why a text is not a quantity, in kube-apiserver's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not have the form of a quantity.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The suffix is none that exists.
+    /// The suffix does not exist.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -46,18 +46,18 @@ pub enum QuantityError {
 pub struct QuantityParts<'a> {
     /// True if it begins with a minus.
     pub negative: bool,
-    /// The digits before the point.
+    /// Digits before the point.
     pub whole: &'a str,
-    /// The digits after the point; this and `whole` are not both empty.
+    /// Digits after the point; this and `whole` are not both empty.
     pub fraction: &'a str,
-    /// The meaning of the suffix.
+    /// Meaning of the suffix.
     pub scale: QuantityScale,
-    /// The form of the suffix.
+    /// Form of the suffix.
     pub form: QuantityForm,
 }
 
 impl<'a> QuantityParts<'a> {
-    /// Takes a text of any length apart.
+    /// Splits a text of any length.
     pub fn of(text: &'a str) -> Result<Self, QuantityError> {
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -74,14 +74,14 @@ impl<'a> QuantityParts<'a> {
         Ok(Self { negative, whole, fraction, scale, form })
     }
 
-    /// The amount in billionths, rounded away from zero; `None` if it is too large to be computed with.
+    /// Returns the amount in billionths, rounded away from zero; `None` if it is too large to compute with.
     #[must_use]
     pub fn billionths(&self) -> Option<i128> {
         let nano = self.nano();
         (nano != i128::MAX).then_some(if self.negative { -nano } else { nano })
     }
 
-    /// The amount without its sign, in billionths, rounded up; `i128::MAX` if that is too small.
+    /// Returns the amount without its sign, in billionths, rounded up; `i128::MAX` if it does not fit.
     fn nano(&self) -> i128 {
         match self.scale {
             QuantityScale::Ten(exponent) => {
@@ -102,7 +102,7 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Reads a quantity; what is greater than the greatest one is that.
+    /// Parses a quantity; anything above the greatest one becomes that.
     ///
     /// ```
     /// use gc_types::Quantity;
@@ -119,7 +119,7 @@ impl Quantity {
         Ok(Self { nano: if parts.negative { -nano } else { nano }, form: parts.form })
     }
 
-    /// A whole number.
+    /// Creates a whole number.
     #[must_use]
     pub fn from_units(units: i64) -> Self {
         Self { nano: i128::from(units) * NANO, form: QuantityForm::Decimal }
@@ -149,13 +149,13 @@ impl Quantity {
         self.nano % NANO == 0
     }
 
-    /// The value, rounded away from zero, as Kubernetes does.
+    /// Returns the value, rounded away from zero, as Kubernetes does.
     #[must_use]
     pub fn value(self) -> i128 {
         in_units(self.nano, NANO)
     }
 
-    /// The value in thousandths, rounded away from zero.
+    /// Returns the value in thousandths, rounded away from zero.
     #[must_use]
     pub fn milli_value(self) -> i128 {
         in_units(self.nano, NANO / 1000)
@@ -173,7 +173,7 @@ impl Quantity {
         self.nano > other.nano
     }
 
-    /// This quantity, if it is no finer than a thousandth, and otherwise the next thousandth away from zero.
+    /// Returns this quantity, rounded away from zero to a thousandth.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         const MILLI: i128 = NANO / 1000;
@@ -188,7 +188,7 @@ impl Quantity {
 impl std::ops::Add for Quantity {
     type Output = Self;
 
-    /// The sum, written as the first summand that is not zero.
+    /// Returns the sum, written in the form of the first summand that is not zero.
     fn add(self, other: Self) -> Self {
         let form = if self.is_zero() { other.form } else { self.form };
         Self { nano: self.nano.saturating_add(other.nano), form }
@@ -230,10 +230,10 @@ fn scale_of(suffix: &str) -> Result<(QuantityScale, QuantityForm), QuantityError
     Ok((QuantityScale::Ten(exponent), QuantityForm::Exponent))
 }
 
-/// Digits with a number of zeros appended, or without that number of last digits and rounded up; `i128::MAX`
-/// if that is too small.
+/// Returns digits with this number of zeros appended or, if negative, this number of last digits removed and rounded up;
+/// `i128::MAX` if it does not fit.
 fn decimal(digits: &str, exponent: i32) -> i128 {
-    /// More zeros make nothing but the greatest quantity, or zero.
+    /// More zeros always give the greatest quantity, or zero.
     const MOST_ZEROS: i32 = 40;
     let cut = usize::try_from(exponent.saturating_neg()).unwrap_or(0);
     let (kept, dropped) = digits.split_at(digits.len().saturating_sub(cut));
@@ -247,14 +247,14 @@ fn decimal(digits: &str, exponent: i32) -> i128 {
     nano.saturating_add(dropped.bytes().any(|digit| digit != b'0').into())
 }
 
-/// `whole.fraction` times a power of two in billionths, rounded up; `i128::MAX` if that is too small.
+/// Returns `whole.fraction` times a power of two in billionths, rounded up; `i128::MAX` if it does not fit.
 fn binary(whole: &str, fraction: &str, factor: i128) -> i128 {
     let mut nano: i128 = 0;
     for digit in whole.bytes() {
         nano = nano.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
     }
     nano = nano.saturating_mul(NANO).saturating_mul(factor);
-    // Digits after the point, each a tenth of the one before; what is below a billionth rounds up.
+    // Digits after the point, each worth a tenth of the one before; anything below a billionth rounds up.
     let mut place = NANO * factor;
     let (mut rest, mut more) = (0, false);
     for digit in fraction.bytes() {
@@ -295,8 +295,8 @@ impl std::fmt::Display for Quantity {
     }
 }
 
-/// Reads a quantity and rounds it up to a whole number of units (bytes, inodes, …), as Kubernetes' `Value()` does.
-/// `None` if the text is not a quantity.
+/// Parses a quantity and rounds it up to a whole number of units (bytes, inodes, …), like Kubernetes' `Value()`. `None` if the text
+/// is not a quantity.
 ///
 /// ```
 /// use gc_types::parse_quantity;
@@ -310,11 +310,11 @@ pub fn parse_quantity(text: &str) -> Option<i128> {
     Some(in_units(QuantityParts::of(text).ok()?.billionths()?, NANO))
 }
 
-/// The text that Kubernetes keeps where it is not the one of [`Quantity`]: one that it reads by its fast path and takes for
-/// canonical, or a decimal number too large for that path, which has no limit.
+/// Returns the text that Kubernetes keeps if it differs from that of [`Quantity`]: one that its fast path takes for canonical, or a
+/// decimal number too large for that path, which has no limit.
 #[must_use]
 pub fn kept_quantity(text: &str) -> Option<String> {
-    /// Digits that always fit into 64 bits.
+    /// Number of digits that always fit into 64 bits.
     const FAST_DIGITS: usize = 18;
     if text.len() > LONGEST {
         return None;
@@ -346,7 +346,7 @@ pub fn kept_quantity(text: &str) -> Option<String> {
     }
 }
 
-/// A decimal number of any size that is no finer than a billionth.
+/// Returns a decimal number of any size that is no finer than a billionth.
 fn large_decimal(negative: bool, digits: &str, mut exponent: i32, form: QuantityForm) -> Option<String> {
     const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
     let mut digits = digits.trim_start_matches('0').to_owned();

@@ -1,8 +1,8 @@
-//! Texts in quotes, as Go writes them.
+//! Quoted texts as Go writes them.
 
 use std::fmt::Write as _;
 
-/// A text as Go's `%q` writes it.
+/// Quotes a text like Go's `%q`.
 ///
 /// ```
 /// assert_eq!(gc_types::quoted("a\"b\n"), r#""a\"b\n""#);
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 #[must_use]
 pub fn quoted(text: &str) -> String {
     quoted_with(text, |c, out| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = match c {
             c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c)),
             c if is_printed(c) => out.write_char(c),
@@ -20,14 +20,13 @@ pub fn quoted(text: &str) -> String {
     })
 }
 
-/// Reports whether Go prints a character, which is no ASCII control character, as it is: letters, marks, numbers,
-/// punctuation, symbols and the blank. Rust's debug form prints the same characters, except for marks at the begin of
-/// a text.
+/// Reports whether Go prints a character (other than ASCII control characters) as it is: letters, marks, numbers, punctuation,
+/// symbols and the space. Rust's debug format prints the same characters, except for marks at the beginning of a text.
 fn is_printed(c: char) -> bool {
     c.is_ascii() || String::from_iter(['a', c]).escape_debug().count() == 2
 }
 
-/// A text in double quotes, with Go's escapes where they have a name; all other characters are written by `other`.
+/// Quotes a text with Go's named escapes; `other` writes all other characters.
 pub fn quoted_with(text: &str, other: impl Fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

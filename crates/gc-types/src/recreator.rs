@@ -1,8 +1,8 @@
-//! Tools that create an object again after its deletion, and the labels and annotations by which they track it.
+//! Tools that recreate a deleted object, and the labels and annotations with which they track it.
 
 use std::sync::Arc;
 
-/// Controller or tool that creates an object again after its deletion, other than an owner.
+/// Controller or tool, other than an owner, that recreates an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recreator {
     /// An Argo CD application.
@@ -11,12 +11,12 @@ pub enum Recreator {
     FluxKustomization(Arc<str>),
     /// A Flux `HelmRelease`.
     FluxHelmRelease(Arc<str>),
-    /// A Helm release, with its next upgrade.
+    /// A Helm release, at its next upgrade.
     Helm(Arc<str>),
 }
 
 impl Recreator {
-    /// Describes it, and the time of its action.
+    /// Describes the recreator, and when it acts.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -34,10 +34,10 @@ impl From<&Self> for Recreator {
     }
 }
 
-/// An annotation or label by which a tool tracks objects; the first one that an object has counts.
+/// An annotation or label with which a tool tracks objects; the first one that an object has counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrackingMark {
-    /// Argo CD's tracking id, an annotation.
+    /// Argo CD's tracking ID, an annotation.
     ArgoCdTrackingId,
     /// Argo CD's label.
     ArgoCdInstance,
@@ -50,7 +50,7 @@ pub enum TrackingMark {
 }
 
 impl TrackingMark {
-    /// All of them, the one that counts most first.
+    /// All marks, in descending order of precedence.
     pub const ALL: [Self; 5] = [
         Self::ArgoCdTrackingId,
         Self::ArgoCdInstance,
@@ -59,7 +59,7 @@ impl TrackingMark {
         Self::HelmRelease,
     ];
 
-    /// Its name as an annotation or label.
+    /// Returns its name as an annotation or label.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -77,22 +77,22 @@ impl TrackingMark {
         matches!(self, Self::ArgoCdInstance | Self::FluxKustomization | Self::FluxHelmRelease)
     }
 
-    /// The mark with this name as an annotation.
+    /// Returns the mark with this name as an annotation.
     #[must_use]
     pub fn of_annotation(key: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|mark| !mark.is_label() && mark.key().as_bytes() == key)
     }
 
-    /// The mark with this name as a label.
+    /// Returns the mark with this name as a label.
     #[must_use]
     pub fn of_label(key: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|mark| mark.is_label() && mark.key().as_bytes() == key)
     }
 
-    /// Returns the recreator of an object with this content of the mark.
+    /// Returns the recreator of an object with this value of the mark.
     pub fn recreator(self, content: &str, share: impl FnOnce(&str) -> Arc<str>) -> Option<Recreator> {
         Some(match self {
-            // A tracking id is `application:group/kind:namespace/name`.
+            // A tracking ID is `application:group/kind:namespace/name`.
             Self::ArgoCdTrackingId => Recreator::ArgoCd(share(content.split_once(':')?.0)),
             Self::ArgoCdInstance => Recreator::ArgoCd(share(content)),
             Self::FluxKustomization => Recreator::FluxKustomization(share(content)),

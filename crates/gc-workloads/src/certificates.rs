@@ -1,7 +1,7 @@
-//! CertificateSigningRequests for kubelets and for clients of the API server: which are approved without a person, and which
-//! approved ones get a certificate of the server's own authority, on which terms.
+//! CertificateSigningRequests for kubelets and for clients of the API server: which are approved automatically, and which approved
+//! ones get a certificate of the server's own authority, on which terms.
 //!
-//! Only who has the authority's key can read requests and sign: these are rules for it.
+//! Only the holder of the authority's key can read requests and sign; these are the rules for it.
 
 use serde_json::{Value, json};
 
@@ -11,22 +11,22 @@ use crate::plan::{Action, Plan, Request, View};
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// Signs clients of the API server.
+/// Signer for clients of the API server.
 const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-/// Signs kubelets as clients of the API server.
+/// Signer for kubelets as clients of the API server.
 pub(crate) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// Signs kubelets as servers.
+/// Signer for kubelets as servers.
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// The signers whose requests are signed here.
+/// Signers whose requests are signed here.
 pub(crate) const SIGNERS: [&str; 3] = [API_SERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING];
 
-/// Maximum validity of a certificate: the flag `--cluster-signing-duration`.
+/// Maximum validity of a certificate, as set by the flag `--cluster-signing-duration`.
 const LONGEST: Milliseconds = 365 * 24 * 3_600 * SECOND;
 /// Minimum validity of a certificate.
 const SHORTEST: Milliseconds = 600 * SECOND;
 /// Time before now from which a certificate is valid, for clocks that are behind.
 const BACKDATE: Milliseconds = 300 * SECOND;
-/// From this duration on, the time before now counts towards it.
+/// Duration from which the time before now counts towards the validity.
 const LONG: Milliseconds = 8 * 3_600 * SECOND;
 
 /// Contents of a PKCS#10 request that these rules use.
@@ -46,7 +46,7 @@ pub struct Contents {
     pub uris: usize,
 }
 
-/// From when and until when a certificate is valid that is issued now.
+/// Returns the start and end of the validity of a certificate that is issued now.
 #[must_use]
 pub fn validity(object: &Value, now: Milliseconds) -> (Milliseconds, Milliseconds) {
     let wanted = object["spec"]["expirationSeconds"].as_i64().map(|seconds| seconds.saturating_mul(SECOND));
@@ -68,15 +68,15 @@ fn are_usages(object: &Value, purpose: &str) -> bool {
     usages == expected
 }
 
-/// The group of administrators.
+/// Group of administrators.
 const MASTERS: &str = "system:masters";
 
-/// Why a signer does not sign a request, in upstream's words; `None` if it does.
+/// Explains why a signer does not sign a request, in upstream's words; `None` if it does.
 #[must_use]
 pub fn refusal(object: &Value, contents: &Contents) -> Option<String> {
     match text(&object["spec"]["signerName"]) {
         API_SERVER_CLIENT => {
-            // Admission refuses it before; who signs for administrators must not depend on one parser alone.
+            // Admission refuses it before, but signing for administrators must not depend on a single parser.
             if contents.organizations.iter().any(|organization| organization == MASTERS) {
                 return Some(format!(
                     "use of {API_SERVER_CLIENT} signer with {MASTERS} group is not allowed"
@@ -106,7 +106,7 @@ pub fn refusal(object: &Value, contents: &Contents) -> Option<String> {
     }
 }
 
-/// Checks the rules for every certificate of a kubelet; `names` says what is wrong with its alternative names.
+/// Checks the rules for all certificates of kubelets; `names` describes what is wrong with the alternative names.
 fn of_kubelet(
     object: &Value,
     contents: &Contents,
@@ -121,7 +121,7 @@ fn of_kubelet(
         required.sort_unstable();
         (!are_usages(object, purpose)).then(|| format!("usages did not match [{}]", required.join(" ")))
     };
-    // Upstream checks the usages of a server, and the name of a client, first.
+    // Upstream checks the usages first for a server, and the name first for a client.
     let of_name = || {
         let is_node = contents.common_name.starts_with("system:node:");
         (!is_node).then(|| "subject common name does not begin with system:node:".to_owned())
@@ -133,12 +133,12 @@ fn of_kubelet(
     }
 }
 
-/// The permission that has a request approved without a person, and what is said of it.
+/// A permission that makes a request be approved, and the message about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
-    /// Subresource of `certificatesigningrequests` that whoever asks may create.
+    /// Subresource of `certificatesigningrequests` that the requester may create.
     pub subresource: &'static str,
-    /// The message of the condition `Approved`.
+    /// Message of the condition `Approved`.
     pub message: &'static str,
 }
 
@@ -151,7 +151,7 @@ const NODE_CLIENT: Permission = Permission {
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
 
-/// The permissions of which any has a request approved.
+/// Returns the permissions of which any one is enough to approve a request.
 #[must_use]
 pub fn permissions(object: &Value, contents: &Contents) -> Vec<Permission> {
     let spec = &object["spec"];
@@ -162,7 +162,7 @@ pub fn permissions(object: &Value, contents: &Contents) -> Vec<Permission> {
     own.into_iter().chain([NODE_CLIENT]).collect()
 }
 
-/// The SubjectAccessReview that asks whether whoever made a request has a permission.
+/// Returns the SubjectAccessReview that checks whether the requester has a permission.
 #[must_use]
 pub fn review(object: &Value, permission: Permission) -> Value {
     let spec = &object["spec"];
@@ -181,14 +181,14 @@ fn with_condition(object: &Value, condition: Value) -> Value {
     object
 }
 
-/// A request that is approved for a permission.
+/// Returns a request that is approved because of a permission.
 #[must_use]
 pub fn approved(object: &Value, permission: Permission) -> Value {
     let condition = json!({"type": "Approved", "status": "True", "reason": "AutoApproved", "message": permission.message});
     with_condition(object, condition)
 }
 
-/// A request that its signer refuses.
+/// Returns a request that its signer refuses.
 #[must_use]
 pub fn failed(object: &Value, refusal: &str, now: Milliseconds) -> Value {
     let condition = json!({"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": refusal,
@@ -196,7 +196,7 @@ pub fn failed(object: &Value, refusal: &str, now: Milliseconds) -> Value {
     with_condition(object, condition)
 }
 
-/// A request is reconciled when it changes.
+/// Reconciles a request when it changes.
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
     let present = change.after.as_ref().filter(|object| object.key.kind == Kind::CertificateSigningRequest);
     keys.extend(present.map(|object| object.key.clone()));
@@ -206,7 +206,7 @@ fn is_issued(request: &Object) -> bool {
     !text(&request.status()["certificate"]).is_empty()
 }
 
-/// Approves what kubelets ask for, if they may.
+/// Approves requests of kubelets that have the permission.
 pub(crate) fn approve(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let Some(request) = view.store.get(key) else { return plan };
@@ -218,7 +218,7 @@ pub(crate) fn approve(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// Has approved requests signed.
+/// Requests a signature for an approved request.
 pub(crate) fn sign(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let Some(request) = view.store.get(key) else { return plan };

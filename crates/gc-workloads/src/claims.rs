@@ -1,4 +1,4 @@
-//! Adoption and release: which of the objects that a selector selects belong to an owner.
+//! Adoption and release: which of the objects that match a selector belong to an owner.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::store::Store;
 /// Objects that belong to an owner.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedObjects {
-    /// Those that do already.
+    /// Objects that already belong to it.
     pub(crate) mine: Vec<Arc<Object>>,
-    /// Those that are to be adopted.
+    /// Objects to adopt.
     pub(crate) adopted: Vec<Arc<Object>>,
-    /// Those that are to be released.
+    /// Objects to release.
     pub(crate) released: Vec<Arc<Object>>,
 }
 
 impl ClaimedObjects {
-    /// Sorts the objects of a kind in the owner's namespace. `admits` says more than the selector does.
+    /// Sorts the objects of a kind in the owner's namespace. `admits` adds conditions to the selector.
     #[must_use]
     pub(crate) fn of(store: &Store, owner: &Object, kind: Kind, selects: impl Fn(&Object) -> bool) -> Self {
         let mut claimed = Self::default();
@@ -41,15 +41,15 @@ impl ClaimedObjects {
         claimed
     }
 
-    /// The objects whose labels the owner's `spec.selector` selects.
+    /// Returns the objects that match the owner's `spec.selector`.
     #[must_use]
     pub(crate) fn by_selector(store: &Store, owner: &Object, kind: Kind) -> Self {
         let wanted = &owner.spec()["selector"];
         Self::of(store, owner, kind, |object| selector::matches(wanted, object.labels()))
     }
 
-    /// Returns the requests that must be sent first, if any. The owner is read from the server before anything is
-    /// adopted: it may have been deleted with its dependents orphaned, which the watch has not shown yet.
+    /// Returns the requests that must be sent first, if any. The owner is read from the server before anything is adopted: it may
+    /// have been deleted with its dependents orphaned, which the watch may not have shown yet.
     #[must_use]
     pub(crate) fn settle(&self, owner: &Object) -> Option<Plan> {
         if self.adopted.is_empty() && self.released.is_empty() {

@@ -1,4 +1,4 @@
-//! CronJobs: Jobs by the clock, and how many of the finished ones are kept.
+//! CronJobs: Jobs on a schedule, and the history of finished ones.
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +15,11 @@ use crate::plan::{Action, FailedAction, FailureReason, Note, Plan, Request, View
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// For which time a Job was created.
+/// Annotation with the scheduled time of a Job.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// More missed times than this are reported.
+/// Number of missed times above which they are reported.
 const MANY_MISSED: i64 = 100;
-/// Delay after its time before a Job is started, so that a clock that is a little slow does not miss it.
+/// Delay after the scheduled time before a Job is started, so that a slightly slow clock does not miss it.
 const DELAY: Milliseconds = 100;
 
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
@@ -34,7 +34,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// A CronJob at work.
+/// A CronJob in a reconciliation.
 struct Work<'a> {
     view: &'a View<'a>,
     cron: &'a Arc<Object>,
@@ -88,7 +88,7 @@ impl Work<'_> {
         time::parse(&self.status["lastScheduleTime"])
     }
 
-    /// Brings the list of active Jobs up to date.
+    /// Updates the list of active Jobs.
     fn follow_jobs(&mut self) {
         let mut active = self.active();
         for job in self.jobs.clone() {
@@ -97,7 +97,7 @@ impl Work<'_> {
                 let newer =
                     scheduled_for(&job).filter(|at| self.last_scheduled().is_none_or(|last| *at > last));
                 match newer {
-                    // It was created a moment ago.
+                    // The Job has just been created.
                     Some(at) => {
                         active.push(job.reference());
                         self.status["lastScheduleTime"] = time::format(at);
@@ -117,7 +117,7 @@ impl Work<'_> {
                 && let Some(at) =
                     scheduled_for(&job).filter(|at| self.last_scheduled().is_none_or(|last| *at > last))
             {
-                // It was over before it was listed.
+                // The Job had finished before it was listed.
                 self.status["lastScheduleTime"] = time::format(at);
             }
             let completed = &job.status()["completionTime"];
@@ -142,7 +142,7 @@ impl Work<'_> {
         self.plan.notes.push(Note::warning(self.cron, reason, message));
     }
 
-    /// Starts the Job that is due, if any. Which Jobs it deletes for that.
+    /// Starts the Job that is due, if any, and returns the Jobs that it deletes for that.
     fn start(&mut self) -> Vec<Arc<str>> {
         let spec = self.cron.spec();
         let zone = match spec["timeZone"].as_str() {
@@ -179,7 +179,7 @@ impl Work<'_> {
         self.start_at(due, &zone)
     }
 
-    /// The last time that has passed and not been served, and the time from which the next one is sought.
+    /// Returns the last scheduled time that has passed without a Job, and the time from which the next one is searched.
     fn due(&mut self, schedule: &JobSchedule, zone: &TimeZone) -> (Option<Milliseconds>, Milliseconds) {
         let now = self.view.now;
         let mut from = self.last_scheduled().unwrap_or(self.cron.created);
@@ -198,7 +198,7 @@ impl Work<'_> {
             let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.warn("TooManyMissedTimes", message.to_owned());
         }
-        // Times are not all the same distance apart, so the last ones are checked one by one.
+        // Scheduled times are not evenly spaced, so the last ones are checked one by one.
         let mut last = second;
         let mut at = next(schedule, first + (missed - 2) * between - 1, zone);
         while let Some(time) = at.filter(|time| *time <= now) {
@@ -304,7 +304,7 @@ impl Work<'_> {
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
             doomed.extend(ended.into_iter().take(surplus).map(|job| self.deletion(&job)));
         }
-        // Together: one that cannot be deleted does not keep the others.
+        // In one step, so that one failure does not prevent the other deletions.
         self.plan.together(doomed);
     }
 }

@@ -41,11 +41,11 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// A DaemonSet at work.
+/// A DaemonSet in a reconciliation.
 struct Work<'a> {
     view: &'a View<'a>,
     set: &'a Arc<Object>,
-    /// The hash of the present template.
+    /// Hash of the current template.
     hash: String,
     /// A pod as it would be on any node.
     probe: Object,
@@ -87,7 +87,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         }
     }
     work.show();
-    // Revisions of pods count towards the limit, and are kept all the same.
+    // Revisions that pods use count towards the limit, but are always kept.
     let old: Vec<&Arc<Object>> = known.iter().filter(|revision| revision.uid != current.uid).collect();
     let hashes: BTreeSet<&str> = claimed.mine.iter().filter_map(|pod| pod.label(REVISION_HASH)).collect();
     let is_used = |revision: &Object| revision.label(REVISION_HASH).is_some_and(|hash| hashes.contains(hash));
@@ -95,7 +95,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     work.plan
 }
 
-/// The node of a daemon's pod, or the one that its affinity names.
+/// Returns the node of a daemon's pod, or the one that its affinity names.
 fn target(pod: &Object) -> String {
     let bound = pods::node_name(pod);
     if !bound.is_empty() {
@@ -107,7 +107,7 @@ fn target(pod: &Object) -> String {
     names.next().and_then(|field| field["values"][0].as_str()).unwrap_or_default().to_owned()
 }
 
-/// A pod of the template, as far as it matters where it may run.
+/// Returns a pod of the template, with only the parts that decide where it may run.
 fn probe(mut pod: Value) -> Option<Object> {
     tolerate(&mut pod);
     pod["metadata"]["name"] = "probe".into();
@@ -115,7 +115,7 @@ fn probe(mut pod: Value) -> Option<Object> {
     Object::new(Kind::Pod, pod)
 }
 
-/// Adds what every daemon tolerates.
+/// Adds the taints that every daemon tolerates.
 fn tolerate(pod: &mut Value) {
     let spec = &mut pod["spec"];
     let mut tolerations: Vec<Value> = items(&spec["tolerations"]).cloned().collect();
@@ -127,7 +127,7 @@ fn tolerate(pod: &mut Value) {
     spec["tolerations"] = tolerations.into();
 }
 
-/// The first of a node's living pods that is up to date, and the first that is not.
+/// The first up-to-date living pod of a node, and the first outdated one.
 #[derive(Default)]
 struct Pair {
     new: Option<Arc<Object>>,
@@ -210,7 +210,7 @@ impl Work<'_> {
             delete.extend(ended);
             delete.extend(self.excess(living));
         }
-        // Pods for a node that is gone are not waited for.
+        // Pods for a deleted node are not waited for.
         delete.extend(
             by_node.into_values().flatten().filter(|pod| !pod.deleting && pods::node_name(pod).is_empty()),
         );
@@ -218,7 +218,7 @@ impl Work<'_> {
         self.plan.slowly(create);
     }
 
-    /// Returns a node's surplus pods: of several the oldest one stays, and beside it the one that is to replace it.
+    /// Returns a node's surplus pods: of several, the oldest one stays, and beside it the one that is to replace it.
     fn excess(&self, mut living: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         living.sort_by_key(|pod| (!pod.ready, pod.created, Arc::clone(&pod.key.name)));
         if self.max_surge() == 0 || living.len() < 2 {
@@ -241,7 +241,7 @@ impl Work<'_> {
         excess
     }
 
-    /// Maximum number of nodes that may have a new pod beside the old one.
+    /// Returns the maximum number of nodes that may have a new pod beside the old one.
     fn max_surge(&self) -> i64 {
         let strategy = &self.set.spec()["updateStrategy"];
         if strategy["type"] == "OnDelete" {
@@ -256,8 +256,8 @@ impl Work<'_> {
         i64::try_from(wanted).unwrap_or(i64::MAX)
     }
 
-    /// Creates new pods beside old ones, on as many nodes at a time as may have both. `manage` deletes the old pod once the
-    /// new one is available.
+    /// Creates new pods beside old ones, on as many nodes at a time as the surge allows. `manage` deletes the old pod once the new
+    /// one is available.
     fn surge(&mut self, limit: i64) {
         let (mut surging, mut at_once, mut later) = (0, Vec::new(), Vec::new());
         for node in self.view.store.all(Kind::Node).filter(|node| self.admits(node).0) {
@@ -285,7 +285,7 @@ impl Work<'_> {
         pod.label(REVISION_HASH) == Some(&self.hash)
     }
 
-    /// Replaces old pods, as many at a time as may be unavailable; those that are not available go at once.
+    /// Replaces old pods, at most as many at a time as may be unavailable; unavailable ones are deleted immediately.
     fn roll(&mut self) {
         let surge = self.max_surge();
         if surge > 0 {

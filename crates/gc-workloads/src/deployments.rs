@@ -1,4 +1,4 @@
-//! Deployments: which ReplicaSet is the new one, and how the others give way to it.
+//! Deployments: which ReplicaSet is the new one, and how the others are scaled down in its favour.
 
 mod arithmetic;
 mod progress;
@@ -23,10 +23,10 @@ use arithmetic::{max_surge, replicas_of};
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
-/// The label that distinguishes the pods of a Deployment's ReplicaSets.
+/// Label that distinguishes the pods of a Deployment's ReplicaSets.
 pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// A ReplicaSet, with what this plan makes of it.
+/// A ReplicaSet, with what this plan changes.
 #[derive(Clone, Debug)]
 struct Set {
     /// The object, unless this plan creates it.
@@ -48,7 +48,7 @@ impl Set {
         replicas_of(&self.value)
     }
 
-    /// Returns the replicas before this plan.
+    /// Returns the number of replicas before this plan.
     fn wanted_before(&self) -> i64 {
         self.object.as_ref().map_or_else(|| self.wanted(), |object| replicas_of(&object.value))
     }
@@ -70,26 +70,26 @@ impl Set {
     }
 }
 
-/// A Deployment at work: what is known of it, and what this plan has made of it so far.
+/// A Deployment in a reconciliation: its observed state, and the changes of this plan so far.
 struct Rollout<'a> {
     view: &'a View<'a>,
     deployment: &'a Arc<Object>,
-    /// The Deployment as this plan leaves it.
+    /// The Deployment with the changes of this plan.
     value: Value,
     new: Option<Set>,
     old: Vec<Set>,
-    /// This plan shows in the status that the Deployment was paused or resumed.
+    /// True if this plan shows in the status that the Deployment was paused or resumed.
     shows_pause: bool,
     plan: Plan,
 }
 
-/// The Deployments to reconcile after a change.
+/// Adds the Deployments to reconcile after a change.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
         Kind::Deployment => keys.push(object.key.clone()),
         Kind::ReplicaSet => crate::replicasets::wake_owners(view, change, Kind::Deployment, keys),
-        // A Deployment that recreates its pods waits for the last of the old ones.
+        // A Deployment with strategy Recreate waits for the last of the old pods.
         Kind::Pod if change.after.is_none() => {
             let set = view.store.controller_of(object).filter(|set| set.key.kind == Kind::ReplicaSet);
             let deployment = set.and_then(|set| view.store.controller_of(set));
@@ -121,7 +121,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     rollout.plan
 }
 
-/// A Deployment that selects every pod of its namespace is left alone.
+/// Plans for a Deployment that selects every pod in its namespace, which is left alone.
 fn selecting_all(deployment: &Arc<Object>) -> Plan {
     let mut plan = Plan::default();
     let message = "This deployment is selecting all pods. A non-empty selector is required.";
@@ -164,7 +164,7 @@ impl<'a> Rollout<'a> {
         if self.value["spec"]["strategy"]["type"] == "Recreate" { self.recreate() } else { self.roll() }
     }
 
-    /// Old and new sets; a new one is the last.
+    /// Returns old and new sets; the new one is last.
     fn all(&self) -> impl Iterator<Item = &Set> {
         self.old.iter().chain(&self.new)
     }
@@ -177,13 +177,13 @@ impl<'a> Rollout<'a> {
         replicas_of(&self.value)
     }
 
-    /// Sends the status, with what this plan changed in the Deployment's annotations.
+    /// Sends the status, and the Deployment's annotations as changed by this plan.
     fn send_status(&mut self) {
         let request = Request::update_status(&self.deployment.key, self.value.clone(), "status");
         self.plan.then(request);
     }
 
-    /// Reports whether `replicas` was changed since the sets were sized.
+    /// Reports whether `replicas` has changed since the sets were sized.
     fn is_scaling(&mut self) -> bool {
         self.find_new_set();
         let wanted = self.wanted();
@@ -202,7 +202,7 @@ impl<'a> Rollout<'a> {
         self.show_status();
     }
 
-    /// Gives a set another size. Whether the size changed.
+    /// Resizes a set, and returns whether the size changed.
     fn resize(&mut self, set: &mut Set, size: i64) -> bool {
         let (wanted, before) = (self.wanted(), set.wanted());
         let most = wanted + max_surge(&self.value);
@@ -237,7 +237,7 @@ impl<'a> Rollout<'a> {
     }
 }
 
-/// Writes on a set how many replicas its Deployment wants, and may have.
+/// Annotates a set with the wanted and the maximum number of its Deployment's replicas.
 fn annotate_replicas(value: &mut Value, wanted: i64, most: i64) {
     if !value["metadata"]["annotations"].is_object() {
         value["metadata"]["annotations"] = json!({});
@@ -247,13 +247,13 @@ fn annotate_replicas(value: &mut Value, wanted: i64, most: i64) {
 }
 
 impl Rollout<'_> {
-    /// Handles a new set that could not be created. Whether that ends the plan.
+    /// Handles a new set that could not be created, and returns whether that ends the plan.
     fn new_set_refused(&mut self, reason: FailureReason, message: &str) -> bool {
         if self.new.is_some() {
             return false;
         }
         if reason == FailureReason::AlreadyExists {
-            // Another object has the name: the next hash takes this into account.
+            // Another object has this name; the next hash includes the collision count.
             let count = int(&self.value["status"]["collisionCount"], 0);
             self.value["status"]["collisionCount"] = (count + 1).into();
             self.send_status();

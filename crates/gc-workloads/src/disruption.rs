@@ -1,5 +1,5 @@
-//! PodDisruptionBudgets: how many of their pods may be disrupted, kept in their status. Evictions are refused by the API server,
-//! which reads it.
+//! PodDisruptionBudgets: their status contains how many of their pods may be disrupted. The API server reads it to refuse
+//! evictions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::selector;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// Maximum time that a pod whose eviction was allowed counts as disrupted.
+/// Maximum time for which a pod whose eviction was allowed counts as disrupted.
 const DELETION_TIMEOUT: Milliseconds = 120 * SECOND;
 
-/// A budget is reconciled when it changes, when a pod that it selects does, and when what manages such pods is scaled.
+/// Reconciles a budget when it changes, when a pod that it selects does, and when the manager of such pods is scaled.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     let budgets = || view.store.in_namespace(Kind::PodDisruptionBudget, object.namespace());
@@ -51,7 +51,7 @@ fn selects(budget: &Object, pod: &Object) -> bool {
     selector::matches(&budget.spec()["selector"], pod.labels())
 }
 
-/// The pods that an owner manages, through ReplicaSets if it is a Deployment.
+/// Returns the pods that an owner manages, for a Deployment through its ReplicaSets.
 fn pods_of<'a>(view: &View<'a>, owner: &Object) -> Vec<&'a Arc<Object>> {
     let direct = view.store.controlled_by(&owner.uid, Kind::Pod);
     let sets = view.store.controlled_by(&owner.uid, Kind::ReplicaSet);
@@ -127,7 +127,7 @@ fn part_of(value: &Value, total: i64) -> Result<i64, String> {
     scaled(value, total, true).ok_or_else(|| format!("{value} is neither a number nor a percentage"))
 }
 
-/// The sum of the replicas of everything that manages the pods.
+/// Returns the sum of the replicas of everything that manages the pods.
 fn expected_scale(
     view: &View<'_>,
     budget: &Object,
@@ -180,7 +180,7 @@ fn not_scalable(reference: &Value) -> String {
     format!("{resource}{dot}{group} does not implement the scale subresource")
 }
 
-/// A selector as upstream's messages show it.
+/// Formats a selector as in upstream's messages.
 fn selector_text(selector: &Value) -> String {
     let labels = map(&selector["matchLabels"]);
     let labels = labels.iter().map(|(name, value)| format!("{name}: {},", text(value)));
@@ -197,7 +197,7 @@ fn selector_text(selector: &Value) -> String {
     )
 }
 
-/// The pods whose eviction was allowed a while ago and whose deletion has not been seen yet.
+/// Returns the pods whose eviction was allowed recently and whose deletion has not been observed yet.
 fn disrupted(view: &View<'_>, budget: &Object, pods: &[&Arc<Object>], plan: &mut Plan) -> Map<String, Value> {
     let mut kept = Map::new();
     for (name, at) in budget.status()["disruptedPods"].as_object().into_iter().flatten() {
@@ -215,7 +215,7 @@ fn disrupted(view: &View<'_>, budget: &Object, pods: &[&Arc<Object>], plan: &mut
     kept
 }
 
-/// Nothing may be disrupted while nothing is known.
+/// Allows no disruption while the state is unknown.
 fn fail_safe(view: &View<'_>, budget: &Object, message: &str, plan: &mut Plan) {
     let mut status = Value::Object(map(budget.status()));
     status["disruptionsAllowed"] = 0.into();

@@ -1,5 +1,4 @@
-//! Events: repetitions are counted, many similar ones are combined, and an object has a limited number of them, as has a
-//! kubelet.
+//! Events: repetitions are counted, many similar ones are combined, and there is a limit for each object and each kubelet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +12,21 @@ use crate::plan::{Action, Note, Severity};
 use crate::time::{self, Milliseconds};
 use crate::workloads::Workload;
 
-/// Maximum number of Events that are remembered to be counted up.
+/// Maximum number of Events that are remembered for counting repetitions.
 pub const MAX_REMEMBERED: usize = 4096;
-/// Maximum number of Events that an object may have at once.
+/// Maximum burst of Events about one object.
 const BURST: i64 = 25;
-/// After which time an object that used up its Events may have another.
+/// Time after which an object that used up its Events may have another.
 const REFILL: Milliseconds = 300_000;
 
-/// Maximum burst of Events of a kubelet: its flag `--event-burst`.
+/// Maximum burst of Events from a kubelet: its flag `--event-burst`.
 const KUBELET_BURST: i64 = 100;
-/// After which time a kubelet that used up its Events may write another: its flag `--event-qps`, which is 50 a second.
+/// Time after which a kubelet that used up its Events may write another: its flag `--event-qps`, which is 50 a second.
 const KUBELET_REFILL: Milliseconds = 20;
 
-/// From this number of different messages on, the Events of an object with the same reason are combined into one.
+/// Number of different messages from which an object's Events with the same reason are combined into one.
 const MAX_SIMILAR: usize = 10;
-/// Similar Events further apart than this are not combined.
+/// Maximum time between similar Events that are combined.
 const SIMILAR_WITHIN: Milliseconds = 600_000;
 /// Prefix of a combined Event's message.
 const COMBINED: &str = "(combined from similar events): ";
@@ -40,7 +39,7 @@ struct WrittenEvent {
     last: Milliseconds,
 }
 
-/// Number of Events that an object may still have, or a kubelet may still write.
+/// Number of further Events that an object may have, or a kubelet may write.
 #[derive(Debug)]
 struct Budget {
     left: i64,
@@ -48,7 +47,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes one; false if none is left.
+    /// Takes one; returns false if none is left.
     fn take(&mut self, burst: i64, refill: Milliseconds, now: Milliseconds) -> bool {
         let gained = (now - self.since) / refill;
         if gained > 0 {
@@ -61,7 +60,7 @@ impl Budget {
     }
 }
 
-/// The different messages with the same reason.
+/// Different messages with the same reason.
 #[derive(Debug)]
 struct Similar {
     messages: BTreeSet<String>,
@@ -69,10 +68,11 @@ struct Similar {
 }
 
 type EventSubject = (Workload, String, String);
-/// An object, the type and reason of an Event, and the part of the object with the message; a combined Event has neither.
+/// An object, the type and reason of an Event, the part of the object, and the message; a combined Event has neither of the last
+/// two.
 type Topic = (EventSubject, Severity, Cow<'static, str>, Option<(String, String)>);
 
-/// Makes Events of notes.
+/// Converts notes to Events.
 #[derive(Debug, Default)]
 pub struct Recorder {
     written: BTreeMap<Topic, WrittenEvent>,
@@ -84,7 +84,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Returns the requests for a note; `None` if its object has had too many, or its kubelet wrote too many.
+    /// Returns the requests for a note; `None` if its object or its kubelet has reached the limit.
     pub fn record(&mut self, workload: Workload, note: Note, now: Milliseconds) -> Option<Action> {
         let Note { about, severity, reason, message, host } = note;
         let namespace = text(&about["namespace"]).to_owned();
@@ -151,7 +151,7 @@ impl Recorder {
         self.kubelets.entry(Arc::clone(host)).or_insert(fresh).take(KUBELET_BURST, KUBELET_REFILL, now)
     }
 
-    /// Reports whether there have been too many different messages with this reason to record them one by one.
+    /// Reports whether there have been too many different messages with this reason to record them separately.
     fn is_one_of_many(
         &mut self,
         topic: (EventSubject, Severity, Cow<'static, str>),
@@ -174,7 +174,7 @@ impl Recorder {
 
     fn remember(&mut self, key: Topic, written: WrittenEvent) {
         if self.written.len() >= MAX_REMEMBERED {
-            // The older half has probably had its day.
+            // The older half is probably no longer needed.
             let mut times: Vec<Milliseconds> = self.written.values().map(|written| written.last).collect();
             times.sort_unstable();
             let middle = times[times.len() / 2];
@@ -184,7 +184,7 @@ impl Recorder {
     }
 }
 
-/// Makes room for a key in a map of at most [`MAX_REMEMBERED`] entries: what no longer matters is forgotten first.
+/// Makes room for a key in a map of at most [`MAX_REMEMBERED`] entries, by first forgetting what no longer matters.
 fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, matters: impl Fn(&V) -> bool) {
     if map.len() >= MAX_REMEMBERED && !map.contains_key(key) {
         map.retain(|_, value| matters(value));
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(outcome(&mut recorder, "pod 10 is forbidden", 0), Some(first));
         let second = ("patch".to_owned(), combined(11), json!(2));
         assert_eq!(outcome(&mut recorder, "pod 11 is forbidden", 0), Some(second));
-        // After ten minutes without any, they are written one by one again.
+        // After ten minutes without any, they are written separately again.
         let later = ("create".to_owned(), json!("pod 12 is forbidden"), component);
         assert_eq!(outcome(&mut recorder, "pod 12 is forbidden", 600_001), Some(later));
     }

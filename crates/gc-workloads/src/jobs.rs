@@ -1,5 +1,5 @@
-//! Jobs: pods that have to succeed a number of times. Each pod carries a finalizer until it has been counted, so that none
-//! is forgotten or counted twice.
+//! Jobs: pods that have to succeed a number of times. Each pod carries a finalizer until it has been counted, so that none is
+//! missed or counted twice.
 
 mod creation;
 mod indexes;
@@ -22,18 +22,18 @@ use crate::time::{self, SECOND};
 use indexes::Indexes;
 use policies::Verdict;
 
-/// Keeps a pod until its Job has counted it.
+/// Finalizer that keeps a pod until its Job has counted it.
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// The completion index of a pod.
+/// Annotation with the completion index of a pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation with the number of earlier failures of the same index.
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 /// Annotation with the number of earlier failures of the same index that did not count.
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
-/// The controller that a Job may name.
+/// Name of this controller in a Job's `spec.managedBy`.
 const MANAGER: &str = "kubernetes.io/job-controller";
 
-/// A Job that is not done, with its pods and what they add up to.
+/// An unfinished Job, with its pods and their totals.
 struct Work<'a> {
     view: &'a View<'a>,
     job: &'a Object,
@@ -42,9 +42,9 @@ struct Work<'a> {
     status: Value,
     /// Number of active pods that this plan deletes.
     deleted: usize,
-    /// The condition that ends the Job.
+    /// Condition that ends the Job.
     finished: Option<Value>,
-    /// Successes and failures, those included that are not in the counters yet.
+    /// Successes and failures, including those that are not in the counters yet.
     succeeded: i64,
     failed: i64,
     succeeded_indexes: Indexes,
@@ -52,7 +52,7 @@ struct Work<'a> {
     plan: Plan,
 }
 
-/// A Job is reconciled with its pods; a pod that no Job counts is reconciled by itself.
+/// Reconciles a Job with its pods, and a pod that no Job counts by itself.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -85,7 +85,7 @@ fn is_finished(job: &Object) -> bool {
     has_condition(job.status(), "Complete") || has_condition(job.status(), "Failed")
 }
 
-/// The Job that will count a pod.
+/// Returns the Job that will count a pod.
 fn counting_job<'a>(view: &View<'a>, pod: &Object) -> Option<&'a Arc<Object>> {
     view.store.controller_of(pod).filter(|owner| owner.key.kind == Kind::Job && !is_finished(owner))
 }
@@ -108,7 +108,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     work.plan
 }
 
-/// No Job counts this pod any more: its finalizer is removed.
+/// Removes the finalizer of a pod that no Job counts any more.
 fn release_pod(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     if let Some(pod) = view.store.get(key)
@@ -170,7 +170,7 @@ impl<'a> Work<'a> {
         self.spec()["backoffLimitPerIndex"].as_i64()
     }
 
-    /// Reports whether pods are replaced only once they have failed, and not while they are on their way out.
+    /// Reports whether pods are replaced only once they have failed, and not while they are terminating.
     fn replaces_failed_only(&self) -> bool {
         self.spec()["podReplacementPolicy"] == "Failed" || self.spec()["podFailurePolicy"].is_object()
     }
@@ -217,7 +217,7 @@ impl<'a> Work<'a> {
         self.track(terminating, shown);
     }
 
-    /// Adds up what succeeded and failed, the counters and what is not in them yet.
+    /// Adds up successes and failures: the counters, and what is not in them yet.
     fn count(&mut self) {
         let uncounted = self.status["uncountedTerminatedPods"].clone();
         let in_list = |name: &str, pod: &Object| items(&uncounted[name]).any(|uid| *uid == *pod.uid);
@@ -264,7 +264,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Reports whether the Job has failed or succeeded, so that what still runs is stopped.
+    /// Decides whether the Job has failed or succeeded, in which case running pods are stopped.
     fn decide_end(&mut self) {
         if let Some(target) =
             condition(&self.status, "FailureTarget").filter(|target| target["status"] == "True")
@@ -316,7 +316,7 @@ impl<'a> Work<'a> {
         Some(self.condition("SuccessCriteriaMet", "SuccessPolicy", &message))
     }
 
-    /// Restarts of containers count where pods are not replaced.
+    /// Reports whether restarts of containers, which count if pods are not replaced, exceed the limit.
     fn restarts_exceed(&self) -> bool {
         if self.spec()["template"]["spec"]["restartPolicy"] != "OnFailure" {
             return false;
@@ -357,7 +357,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Enough has succeeded, or it is shown whether the Job is suspended. Whether the status has to be written for it.
+    /// Shows whether enough pods have succeeded or the Job is suspended, and returns whether the status has to be written.
     fn show_suspension(&mut self, active: usize, now: &Value) -> bool {
         let enough = match self.completions() {
             None => self.succeeded > 0,
@@ -385,7 +385,7 @@ impl<'a> Work<'a> {
         let event = if status == "True" { "Suspended" } else { "Resumed" };
         self.plan.notes.push(Note::normal(self.job, event, message));
         if status == "False" {
-            // The deadline is counted from here.
+            // The deadline counts from here.
             self.status["startTime"] = now.clone();
         } else if let Some(status) = self.status.as_object_mut() {
             status.remove("startTime");

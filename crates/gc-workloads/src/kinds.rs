@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Where a kind is served.
+/// Location at which a kind is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedAt {
     /// API group; empty for the core group.
@@ -13,7 +13,7 @@ pub struct ServedAt {
     pub resource: &'static str,
     /// Kind, as objects name it.
     pub kind: &'static str,
-    /// True if its objects are in namespaces.
+    /// True if its objects are namespaced.
     pub namespaced: bool,
 }
 
@@ -26,10 +26,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Where it is served.
+            /// Returns where it is served.
             #[must_use]
             pub const fn served(self) -> ServedAt {
                 match self {
@@ -76,14 +76,14 @@ kinds! {
 }
 
 impl Kind {
-    /// `apiVersion` of its objects.
+    /// Returns `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(self) -> String {
         let ServedAt { group, version, .. } = self.served();
         gc_types::api_version(group, version)
     }
 
-    /// Its name in objects.
+    /// Returns its name in objects.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.served().kind
@@ -93,13 +93,13 @@ impl Kind {
     #[must_use]
     pub const fn field_selector(self) -> &'static str {
         match self {
-            // Of ConfigMaps, none but those that are kept are anybody's business.
+            // Only these ConfigMaps matter to a controller.
             Self::ConfigMap => "metadata.name=kube-root-ca.crt",
             _ => "",
         }
     }
 
-    /// The path of its objects in a namespace, or of all of them where `namespace` is empty.
+    /// Returns the path of its objects in a namespace, or of all of them if `namespace` is empty.
     #[must_use]
     pub fn collection_path(self, namespace: &str) -> String {
         let ServedAt { group, version, resource, namespaced, .. } = self.served();
@@ -111,13 +111,13 @@ impl Kind {
         }
     }
 
-    /// The key of an object of this kind.
+    /// Returns the key of an object of this kind.
     #[must_use]
     pub fn key(self, namespace: &str, name: &str) -> Key {
         Key { kind: self, namespace: namespace.into(), name: name.into() }
     }
 
-    /// The kind that an owner reference names.
+    /// Returns the kind that an owner reference names.
     #[must_use]
     pub fn of_reference(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| known.name() == kind && known.api_version() == api_version)
@@ -127,16 +127,16 @@ impl Kind {
 /// Key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace; empty where the kind has none.
+    /// Namespace of the object; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name of the object.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The path of the object.
+    /// Returns the path of the object.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.kind.collection_path(&self.namespace), self.name)

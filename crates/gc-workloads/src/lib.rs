@@ -1,8 +1,8 @@
 //! Workload controllers, a scheduler and simulated nodes, as pure decisions.
 //!
-//! [`runtime::Runtime`] takes in what was observed and hands out requests; the driver sends them and brings back the
-//! answers. Each controller is a function from what is known ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is
-//! no clock and no randomness here: the time comes with each call.
+//! [`runtime::Runtime`] takes observations and returns requests; the driver sends them and passes back the responses. Each
+//! controller is a function from the known state ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is no clock and no
+//! randomness: the time is passed with each call.
 //!
 //! ```
 //! use gc_workloads::hash::pod_template_hash;

@@ -8,14 +8,14 @@ use crate::plan::{Plan, Request, View};
 use crate::store::Change;
 
 const DEFAULT_ACCOUNT: &str = "default";
-/// The ConfigMap by which pods know the API server.
+/// ConfigMap by which pods verify the API server.
 pub(crate) const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
 const CERTIFICATES_KEY: &str = "ca.crt";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                            endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                            guaranteed across distributions of Kubernetes clusters.";
 
-/// A namespace is reconciled when it changes, and when what it has to have does.
+/// Reconciles a namespace when it or one of its required objects changes.
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match (object.key.kind, object.name()) {

@@ -1,4 +1,4 @@
-//! Observed objects: their JSON, and the metadata that every controller asks for.
+//! Observed objects: their JSON, and the metadata that every controller needs.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use crate::time::{self, Milliseconds};
 pub struct Object {
     /// Key of the object.
     pub key: Key,
-    /// Its UID.
+    /// UID of the object.
     pub uid: Arc<str>,
-    /// Its resourceVersion; 0 where the server's is not a number.
+    /// `resourceVersion` of the object; 0 if the server's is not a number.
     pub version: u64,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// When this process observed that first; the timestamp of the deletion has only seconds.
+    /// Time at which this process first observed the deletion, whose timestamp has whole seconds only.
     pub deletion_observed: Option<Milliseconds>,
-    /// When it was created, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created: i64,
-    /// The UID of the owner that manages it.
+    /// UID of the owner that manages it.
     pub controller: Option<Arc<str>>,
-    /// Of a pod: whether all its containers have ended for good.
+    /// True for a pod whose containers have all ended for good.
     pub finished: bool,
-    /// Of a pod: whether its condition `Ready` is true.
+    /// True for a pod whose condition `Ready` is true.
     pub ready: bool,
-    /// Since when it is, where the condition says so.
+    /// Time since which it is ready, if the condition has one.
     pub ready_since: Option<Milliseconds>,
-    /// The object without what no controller reads.
+    /// The object without the parts that no controller reads.
     pub value: Value,
 }
 
-/// Fields of a pod's containers that no controller reads, and that take much memory.
+/// Fields of a pod's containers that no controller reads and that take much memory.
 const UNREAD: [&str; 9] = [
     "args",
     "command",
@@ -63,9 +63,8 @@ fn drop_unread(pod: &mut Value) {
 }
 
 impl Object {
-    /// Reads an object; `None` where it has no name or no UID. Its `managedFields` are dropped: no controller reads them, and
-    /// an update without them leaves them as they are. So is much of a pod's specification, because only the status of pods is
-    /// updated.
+    /// Reads an object; `None` if it has no name or no UID. Drops its `managedFields`: no controller reads them, and an update
+    /// without them leaves them as they are. Also drops much of a pod's specification, because only the status of pods is updated.
     #[must_use]
     pub fn new(kind: Kind, mut value: Value) -> Option<Self> {
         if let Some(metadata) = value["metadata"].as_object_mut() {
@@ -96,49 +95,49 @@ impl Object {
         })
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.key.name
     }
 
-    /// Its namespace.
+    /// Returns its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.key.namespace
     }
 
-    /// Its labels, or null.
+    /// Returns its labels, or null.
     #[must_use]
     pub fn labels(&self) -> &Value {
         &self.value["metadata"]["labels"]
     }
 
-    /// The value of an annotation.
+    /// Returns the value of an annotation.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.value["metadata"]["annotations"][name].as_str()
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels()[name].as_str()
     }
 
-    /// `metadata.generation`.
+    /// Returns `metadata.generation`.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.value["metadata"]["generation"].as_i64().unwrap_or_default()
     }
 
-    /// Its specification.
+    /// Returns its specification.
     #[must_use]
     pub fn spec(&self) -> &Value {
         &self.value["spec"]
     }
 
-    /// Its status.
+    /// Returns its status.
     #[must_use]
     pub fn status(&self) -> &Value {
         &self.value["status"]
@@ -152,7 +151,7 @@ impl Object {
             .is_some_and(|all| all.iter().any(|present| present == finalizer))
     }
 
-    /// A copy of the JSON with another status.
+    /// Returns a copy of the JSON with another status.
     #[must_use]
     pub fn with_status(&self, status: Value) -> Value {
         let mut value = self.value.clone();
@@ -160,7 +159,7 @@ impl Object {
         value
     }
 
-    /// The owner reference by which this object manages those that it creates.
+    /// Returns the owner reference with which this object manages the objects that it creates.
     #[must_use]
     pub fn controller_reference(&self) -> Value {
         json!({
@@ -183,30 +182,30 @@ impl Object {
     }
 }
 
-/// The owner reference that has `controller: true`.
+/// Returns the owner reference that has `controller: true`.
 #[must_use]
 pub fn controller_of(value: &Value) -> Option<&Value> {
     value["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
-/// An integer at a path of fields, or a default.
+/// Returns an integer at a path of fields, or a default.
 #[must_use]
 pub fn int(value: &Value, default: i64) -> i64 {
     value.as_i64().unwrap_or(default)
 }
 
-/// A text, or the empty one.
+/// Returns a text, or the empty one.
 #[must_use]
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The entries of an array; none if it is missing.
+/// Returns the entries of an array; none if it is missing.
 pub fn items(value: &Value) -> impl DoubleEndedIterator<Item = &Value> + Clone {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter()
 }
 
-/// A map from a value that is absent or null otherwise.
+/// Returns a map; empty if the value is absent or null.
 #[must_use]
 pub fn map(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
@@ -227,7 +226,7 @@ pub fn without_zeros(mut value: Value) -> Value {
     value
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 #[must_use]
 pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     items(&status["conditions"]).find(|condition| condition["type"] == kind)
@@ -244,7 +243,7 @@ pub fn has_condition(status: &Value, kind: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A pod as the server has it, and as it is kept.
+    /// Returns a pod as the server has it, and as it is stored.
     fn pod(status: &Value) -> (Value, Value) {
         let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
             "creationTimestamp": "2023-11-14T22:13:20Z"});

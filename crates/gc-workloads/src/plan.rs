@@ -30,45 +30,45 @@ pub struct View<'a> {
 pub struct Settings {
     /// Number of simulated nodes.
     pub nodes: u32,
-    /// True if the controllers of this process include the kubelets of simulated nodes; the runtime sets it.
+    /// True if the controllers in this process include the kubelets of simulated nodes; set by the runtime.
     pub keeps_nodes: bool,
     /// Time until a simulated pod becomes ready.
     pub pod_start_latency: Milliseconds,
     /// Time until the containers of a simulated pod end after its deletion.
     pub pod_termination_latency: Milliseconds,
-    /// The certificate authority of the API server, in PEM.
+    /// Certificate authority of the API server, in PEM.
     pub root_certificates: String,
-    /// The time zones that CronJobs name, as far as they are known.
+    /// Time zones that CronJobs name, as far as they are known.
     pub time_zones: BTreeMap<String, TimeZone>,
 }
 
-/// The severity of an Event.
+/// Severity of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Business as usual.
+    /// Normal operation.
     Normal,
     /// Something is wrong.
     Warning,
 }
 
-/// An Event to be written. `{}` in the message becomes the name of the object that the request answered with, or, after a
-/// failure, what the server said.
+/// An Event to write. `{}` in the message is replaced by the name of the object in the response or, after a failure, by the
+/// server's message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// The object it is about, as Events refer to it.
+    /// The object, in the form in which Events refer to it.
     pub about: Value,
-    /// Its severity.
+    /// Severity of the Event.
     pub severity: Severity,
-    /// Its reason.
+    /// Reason of the Event.
     pub reason: Cow<'static, str>,
     /// Text of the Event.
     pub message: String,
-    /// The node whose kubelet reports it; empty for a controller.
+    /// Node whose kubelet reports it; empty for a controller.
     pub host: Arc<str>,
 }
 
 impl Note {
-    /// An Event of type Normal.
+    /// Creates an Event of type Normal.
     #[must_use]
     pub fn normal(about: &Object, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
@@ -80,20 +80,20 @@ impl Note {
         }
     }
 
-    /// An Event of type Warning.
+    /// Creates an Event of type Warning.
     #[must_use]
     pub fn warning(about: &Object, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::normal(about, reason, message) }
     }
 
-    /// Reported by the kubelet of a node.
+    /// Makes the kubelet of a node the reporter.
     #[must_use]
     pub fn from_kubelet_of(mut self, node: &Object) -> Self {
         self.host = Arc::clone(&node.key.name);
         self
     }
 
-    /// About a part of the object, such as `spec.containers{web}`.
+    /// Makes it about a part of the object, such as `spec.containers{web}`.
     #[must_use]
     pub fn about_part(mut self, field_path: String) -> Self {
         self.about["fieldPath"] = field_path.into();
@@ -104,16 +104,16 @@ impl Note {
 /// Request to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// POST an object into its collection.
+    /// POST an object to its collection.
     Create {
-        /// Its kind.
+        /// Kind of the object.
         kind: Kind,
-        /// Its namespace; empty if it has none.
+        /// Namespace of the object; empty if it is cluster-scoped.
         namespace: Arc<str>,
         /// The object.
         object: Value,
     },
-    /// PUT an object, guarded by the resourceVersion it carries.
+    /// PUT an object, conditional on the resourceVersion that it carries.
     Update {
         /// Key of the object.
         key: Key,
@@ -133,14 +133,14 @@ pub enum Action {
         key: Key,
         /// `status`, or empty.
         subresource: &'static str,
-        /// The patch; it names the UID.
+        /// Patch, which includes the UID.
         patch: Value,
     },
     /// POST a pod's binding.
     Bind {
         /// The pod.
         key: Key,
-        /// Its UID.
+        /// UID of the object.
         uid: Arc<str>,
         /// The node.
         node: Arc<str>,
@@ -149,36 +149,36 @@ pub enum Action {
     Delete {
         /// Key of the object.
         key: Key,
-        /// Its UID.
+        /// UID of the object.
         uid: Arc<str>,
-        /// Its resourceVersion, where the verdict depends on its contents.
+        /// `resourceVersion` of the object, if the verdict depends on its contents.
         version: Option<u64>,
-        /// `gracePeriodSeconds`, where not the object's own.
+        /// `gracePeriodSeconds`, if not the object's own.
         grace_seconds: Option<u32>,
-        /// `propagationPolicy`, where not the default.
+        /// `propagationPolicy`, if not the default.
         propagation: Option<&'static str>,
     },
-    /// Approve a CertificateSigningRequest, if whoever made it may have it approved ([`crate::certificates::permissions`]).
+    /// Approve a CertificateSigningRequest, if its requester has the permission ([`crate::certificates::permissions`]).
     ApproveCertificate {
         /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
     },
-    /// Sign an approved CertificateSigningRequest, or say on it why not ([`crate::certificates::refusal`]).
+    /// Sign an approved CertificateSigningRequest, or write the reason against it to its status ([`crate::certificates::refusal`]).
     SignCertificate {
         /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
-        /// From when on the certificate is valid.
+        /// Time from which the certificate is valid.
         now: Milliseconds,
     },
-    /// GET an object from the server: the plan continues only if it has this UID and is not being deleted.
+    /// GET an object from the server: the plan continues only if it has this UID and is not terminating.
     Confirm {
         /// Key of the object.
         key: Key,
-        /// Its UID.
+        /// UID of the object.
         uid: Arc<str>,
     },
 }
@@ -203,70 +203,70 @@ impl Action {
     }
 }
 
-/// An action, why it is taken, and the Events that report it.
+/// An action, its reason, and the Events that report it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The request.
     pub action: Action,
-    /// Why: a stable code, for logs.
+    /// Reason: a stable code, for logs.
     pub why: &'static str,
-    /// Written once it is done.
+    /// Event to write once it is done.
     pub done: Option<Note>,
-    /// Written if it fails.
+    /// Event to write if it fails.
     pub failed: Option<Note>,
 }
 
 impl Request {
-    /// An action with its reason.
+    /// Creates a request with its reason.
     #[must_use]
     pub fn new(action: Action, why: &'static str) -> Self {
         Self { action, why, done: None, failed: None }
     }
 
-    /// A new object in an owner's namespace.
+    /// Creates an object in an owner's namespace.
     #[must_use]
     pub fn create(kind: Kind, namespace: &str, object: Value, why: &'static str) -> Self {
         Self::new(Action::Create { kind, namespace: namespace.into(), object }, why)
     }
 
-    /// Another content of an object.
+    /// Updates an object.
     #[must_use]
     pub fn update(key: &Key, object: Value, why: &'static str) -> Self {
         Self::new(Action::Update { key: key.clone(), object }, why)
     }
 
-    /// Another status of an object.
+    /// Updates the status of an object.
     #[must_use]
     pub fn update_status(key: &Key, object: Value, why: &'static str) -> Self {
         Self::new(Action::UpdateStatus { key: key.clone(), object }, why)
     }
 
-    /// A patch of an object.
+    /// Patches an object.
     #[must_use]
     pub fn patch(key: &Key, patch: Value, why: &'static str) -> Self {
         Self::new(Action::Patch { key: key.clone(), subresource: "", patch }, why)
     }
 
-    /// A patch of an object's status.
+    /// Patches the status of an object.
     #[must_use]
     pub fn patch_status(key: &Key, patch: Value, why: &'static str) -> Self {
         Self::new(Action::Patch { key: key.clone(), subresource: "status", patch }, why)
     }
 
-    /// A deletion, guarded by the UID.
+    /// Deletes an object, conditional on its UID.
     #[must_use]
     pub fn delete(object: &Object, why: &'static str) -> Self {
         let (key, uid) = (object.key.clone(), Arc::clone(&object.uid));
         Self::new(Action::Delete { key, uid, version: None, grace_seconds: None, propagation: None }, why)
     }
 
-    /// A live read that must find the object as it is known.
+    /// Reads an object from the server, which must find it as it is known.
     #[must_use]
     pub fn confirm(object: &Object, why: &'static str) -> Self {
         Self::new(Action::Confirm { key: object.key.clone(), uid: Arc::clone(&object.uid) }, why)
     }
 
-    /// With Events.
+    /// Adds Events.
     #[must_use]
     pub fn noting(mut self, done: impl Into<Option<Note>>, failed: impl Into<Option<Note>>) -> Self {
         self.done = done.into();
@@ -275,16 +275,16 @@ impl Request {
     }
 }
 
-/// Plan for one object: steps one after the other, the requests of a step together. What fails ends the plan.
+/// Plan for one object: steps one after the other, with the requests of a step together. A failure ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The steps.
     pub steps: Vec<Vec<Request>>,
-    /// Events that belong to no request, written once everything is done.
+    /// Events without a request, which are written once everything is done.
     pub notes: Vec<Note>,
-    /// When to look again, if nothing changes before.
+    /// Time of the next reconciliation, if nothing changes before.
     pub again_at: Option<Milliseconds>,
-    /// The previous failure has been dealt with, but its cause has not: look again after a backoff.
+    /// True if the previous failure has been handled, but not its cause: reconcile again after a backoff.
     pub still_failing: bool,
 }
 
@@ -301,8 +301,8 @@ impl Plan {
         }
     }
 
-    /// Adds requests of which one has to succeed before two are sent, then four, and so on: what cannot be created is not
-    /// asked for hundreds of times.
+    /// Adds requests in batches of one, two, four and so on, each of which has to succeed before the next one is sent, so that an
+    /// impossible creation is not attempted hundreds of times.
     pub fn slowly(&mut self, requests: Vec<Request>) {
         let (mut rest, mut size) = (requests, 1);
         while !rest.is_empty() {
@@ -312,7 +312,7 @@ impl Plan {
         }
     }
 
-    /// Looks again at a time, or earlier if that was wanted already.
+    /// Requests a reconciliation at a time; an earlier one takes precedence.
     pub fn again_at(&mut self, at: Milliseconds) {
         self.again_at = Some(self.again_at.map_or(at, |earlier| earlier.min(at)));
     }
@@ -324,12 +324,12 @@ impl Plan {
     }
 }
 
-/// Why a plan ended early.
+/// Reason why a plan ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Kind of the request.
     pub action: FailedAction,
-    /// The server's reason.
+    /// Reason from the server.
     pub reason: FailureReason,
     /// Message of the server.
     pub message: String,
@@ -346,21 +346,21 @@ pub enum FailedAction {
     Other,
 }
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     /// The object has changed.
     Conflict,
-    /// There is an object of that name.
+    /// An object of this name exists.
     AlreadyExists,
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
     /// Its namespace is being deleted.
     NamespaceTerminating,
-    /// A live read showed another object, or one that is being deleted.
+    /// A live read found another object, or a terminating one.
     NotConfirmed,
-    /// The server refused: forbidden, invalid, over quota.
+    /// The server refused the request: forbidden, invalid, over quota.
     Refused,
-    /// No answer, or one that asks to try again.
+    /// There was no response, or one that asks for a retry.
     Unavailable,
 }

@@ -1,33 +1,33 @@
-//! Questions of controllers about pods, and the creation of a pod from a template.
+//! Questions of controllers about pods, and the creation of pods from templates.
 
 use serde_json::{Map, Value, json};
 
 use crate::object::{Object, int, items, text};
 use crate::time::{Milliseconds, SECOND};
 
-/// The scheduler of this crate; pods that name no other are its own.
+/// Name of this crate's scheduler, which handles pods that name no other.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// Reports whether it waits for the default scheduler.
+/// Reports whether a pod waits for the default scheduler.
 pub(crate) fn is_unscheduled(pod: &Object) -> bool {
     let spec = pod.spec();
     let ours = spec["schedulerName"].as_str().is_none_or(|name| name == DEFAULT_SCHEDULER);
     ours && node_name(pod).is_empty() && is_active(pod) && items(&spec["schedulingGates"]).next().is_none()
 }
 
-/// Reports whether it counts as a replica: neither finished nor being deleted.
+/// Reports whether a pod counts as a replica: neither finished nor terminating.
 #[must_use]
 pub fn is_active(pod: &Object) -> bool {
     !pod.deleting && !pod.finished
 }
 
-/// Reports whether it is being deleted and its containers still run.
+/// Reports whether a pod is terminating while its containers still run.
 #[must_use]
 pub fn is_terminating(pod: &Object) -> bool {
     pod.deleting && !pod.finished
 }
 
-/// Reports whether it has been ready for at least this many seconds.
+/// Reports whether a pod has been ready for at least this many seconds.
 #[must_use]
 pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> bool {
     pod.ready
@@ -35,7 +35,7 @@ pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds)
             || pod.ready_since.is_some_and(|since| since + minimum_ready_seconds * SECOND <= now))
 }
 
-/// When a pod that is ready will be available; `None` if it is not ready, or available already.
+/// Returns when a ready pod will be available; `None` if it is not ready, or already available.
 #[must_use]
 pub fn available_at(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> Option<Milliseconds> {
     if !pod.ready || is_available(pod, minimum_ready_seconds, now) {
@@ -44,7 +44,7 @@ pub fn available_at(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds)
     Some(pod.ready_since? + minimum_ready_seconds * SECOND)
 }
 
-/// The node it is bound to; empty if none.
+/// Returns the node it is bound to; empty if none.
 #[must_use]
 pub fn node_name(pod: &Object) -> &str {
     text(&pod.spec()["nodeName"])
@@ -57,10 +57,10 @@ pub fn restarts(pod: &Object) -> i64 {
     all.map(|container| int(&container["restartCount"], 0)).max().unwrap_or_default()
 }
 
-/// The longest name that a generated name may begin with: a pod's name has 253 characters at most.
+/// Maximum length of the prefix of a generated name: a pod's name has at most 253 characters.
 const LONGEST_PREFIX: usize = 252;
 
-/// A pod that an owner makes from a template. Its name is for the server to generate.
+/// Returns a pod that an owner creates from a template. The server generates its name.
 #[must_use]
 pub fn from_template(template: &Value, owner: &Object) -> Value {
     let metadata = &template["metadata"];
@@ -73,7 +73,7 @@ pub fn from_template(template: &Value, owner: &Object) -> Value {
             made.insert(name.into(), part.clone());
         }
     }
-    // Upstream leaves the dash away where it would make the name too long.
+    // Upstream omits the dash if it would make the name too long.
     let name = owner.name();
     let prefix = if name.len() < LONGEST_PREFIX { format!("{name}-") } else { name.to_owned() };
     made.insert("generateName".into(), prefix.into());

@@ -1,8 +1,8 @@
 //! Queue of objects to reconcile, in order.
 //!
-//! Pods come before what counts them, so that a burst of changes of pods becomes one change of their owner's status. The owners, and
-//! the pods that wait for a node, have their share however many pods there are; and within each of the three, namespaces take turns of
-//! one object, so that a busy one delays no other.
+//! Pods come before the objects that count them, so that a burst of changes of pods becomes one change of their owner's status. The
+//! owners, and the pods that wait for a node, get their share however many pods there are. Within each of the three, namespaces
+//! take turns with one object each, so a busy namespace does not delay the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use std::sync::Arc;
 use crate::kinds::{Key, Kind};
 use crate::workloads::Workload;
 
-/// While pods wait to be reconciled, one reconciliation in this number is of an object that owns pods.
+/// Share of owners while pods wait: one in this number of reconciliations is of an object that owns pods.
 const POD_SHARE: u32 = 8;
 
-/// A controller and the object that it must reconcile.
+/// A controller, and the object to reconcile.
 pub(crate) type Work = (Workload, Key);
 
-/// Work in the order of its arrival within each namespace; namespaces take turns. Objects without a namespace come first, since what is
-/// in namespaces depends on them, as claims do on volumes.
+/// Work in order of arrival within each namespace; namespaces take turns. Cluster-scoped objects come first, because namespaced
+/// ones depend on them, as claims do on volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Of each namespace that has any; there is one entry for objects without a namespace.
+    /// Work by namespace, with one entry for cluster-scoped objects.
     waiting: BTreeMap<Arc<str>, VecDeque<Work>>,
-    /// The same namespaces, the next one first.
+    /// The same namespaces in order, the next one first.
     order: VecDeque<Arc<str>>,
 }
 
@@ -31,7 +31,7 @@ impl Turns {
         self.of_namespace(&work.1.namespace).push_back(work);
     }
 
-    /// Puts back what is not finished: it is the first of its namespace again, but other namespaces come before it.
+    /// Puts back unfinished work: it is the first of its namespace again, but other namespaces come before it.
     pub(crate) fn put_back(&mut self, work: Work) {
         self.of_namespace(&work.1.namespace).push_front(work);
     }
@@ -64,13 +64,14 @@ impl Turns {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pods: Turns,
-    /// Pods that wait for the scheduler. It places one after the other, as kube-scheduler does: where the next one fits depends on it.
+    /// Pods that wait for the scheduler. It places them one after the other, like kube-scheduler, because each placement affects
+    /// the next.
     unplaced: Turns,
     others: Turns,
-    /// Reconciliations of pods since the last one of anything else.
+    /// Number of pods reconciled since the last reconciliation of anything else.
     streak: u32,
     is_placing: bool,
-    /// The last reconciliation of a pod was the scheduler's: the next one is not, if there is any other.
+    /// True if the scheduler reconciled the last pod, in which case the next one is not its, if there is any other.
     has_placed: bool,
 }
 
@@ -83,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// The next one, which is at work until it has [ended](Self::ended).
+    /// Returns the next work, which counts as in progress until it has [ended](Self::ended).
     pub(crate) fn pop(&mut self) -> Option<Work> {
         if self.streak < POD_SHARE - 1
             && let Some(work) = self.next_pod()
@@ -153,7 +154,7 @@ mod tests {
         queue.push((Workload::ReplicaSet, Kind::ReplicaSet.key("busy", "web")));
         let mut order = Vec::new();
         while let Some(work) = queue.pop() {
-            // Each placement ends at once, so the scheduler is never at work when its turn comes.
+            // Each placement ends immediately, so the scheduler is never in progress when its turn comes.
             queue.ended(&work);
             order.push(work.1.name.to_string());
         }

@@ -17,7 +17,7 @@ use crate::time;
 /// Maximum number of pods that are created or deleted for one object in one pass.
 pub const BURST_REPLICAS: usize = 500;
 
-/// The objects to reconcile after a change of one that they manage, or might.
+/// Adds the objects to reconcile after a change of an object that they manage or may adopt.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     if object.key.kind == owner {
@@ -30,7 +30,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Ve
     wake_owners(view, change, owner, keys);
 }
 
-/// Reconciles the owners, before and after, and for an orphan whatever may adopt it.
+/// Adds the owners before and after a change and, for an orphan, all objects that may adopt it.
 pub(crate) fn wake_owners(view: &View<'_>, change: &Change, owner: Kind, keys: &mut Vec<Key>) {
     for object in [&change.before, &change.after].into_iter().flatten() {
         if let Some(manager) = view.store.controller_of(object)
@@ -105,7 +105,7 @@ fn manage(view: &View<'_>, owner: &Object, active: &[Arc<Object>], plan: &mut Pl
     }
 }
 
-/// A pod, with the Events that report it on its owner.
+/// Creates a pod, with the Events that report it on its owner.
 pub(crate) fn create_pod(owner: &Object, pod: Value) -> Request {
     Request::create(Kind::Pod, owner.namespace(), pod, "missing").noting(
         Note::normal(owner, "SuccessfulCreate", "Created pod: {}"),
@@ -113,7 +113,7 @@ pub(crate) fn create_pod(owner: &Object, pod: Value) -> Request {
     )
 }
 
-/// The deletion of a pod, with the Events that report it on its owner.
+/// Deletes a pod, with the Events that report it on its owner.
 pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
     Request::delete(pod, "surplus").noting(
         Note::normal(owner, "SuccessfulDelete", format!("Deleted pod: {}", pod.name())),
@@ -121,12 +121,12 @@ pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
     )
 }
 
-/// The pods that are missed least: those that do least work, and where others of the same Deployment run on the same node.
+/// Returns the pods to delete: those that do the least work, and those on nodes with other pods of the same Deployment.
 fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: usize) -> Vec<Arc<Object>> {
     let on_nodes = pods_on_nodes(view, owner);
     let neighbours = |pod: &Object| on_nodes.get(pods::node_name(pod)).copied().unwrap_or_default();
-    // Pods that have been ready or existed for less time are deleted first, by orders of magnitude,
-    // so that chance spreads the rest.
+    // Pods that have existed or been ready for less time are deleted first, but compared by order of magnitude, so that chance
+    // spreads the rest.
     let since = |at: i64| magnitude(view.now - at);
     let rank = |pod: &'_ Arc<Object>| {
         let phase = match text(&pod.status()["phase"]) {
@@ -155,12 +155,12 @@ fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: u
     ranked.into_iter().map(|(_, pod)| Arc::clone(pod)).collect()
 }
 
-/// The binary order of magnitude of an age.
+/// Returns the binary order of magnitude of an age.
 fn magnitude(age: i64) -> u32 {
     i64::BITS - (age.max(0) * 1_000_000).leading_zeros()
 }
 
-/// Returns the number of active pods of the same group on each node: those of all ReplicaSets with the same owner.
+/// Returns the number of active pods of the same group on each node, counting all ReplicaSets with the same owner.
 fn pods_on_nodes<'a>(view: &View<'a>, owner: &'a Object) -> BTreeMap<&'a str, usize> {
     let siblings: Vec<&Arc<str>> = match (&owner.controller, owner.key.kind) {
         (Some(parent), Kind::ReplicaSet) => {
@@ -209,7 +209,7 @@ fn update_status(
     }
 }
 
-/// The conditions with `ReplicaFailure` present exactly while pods cannot be created or deleted.
+/// Returns the conditions with `ReplicaFailure` present exactly while pods cannot be created or deleted.
 fn conditions(view: &View<'_>, owner: &Object) -> Vec<Value> {
     let before = &owner.status()["conditions"];
     let others = items(before).filter(|condition| condition["type"] != "ReplicaFailure").cloned();

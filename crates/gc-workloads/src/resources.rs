@@ -1,4 +1,4 @@
-//! Amounts of resources: what pods request and nodes have.
+//! Amounts of resources that pods request and nodes have.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::object::items;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts(BTreeMap<Box<str>, i128>);
 
-/// Reads one quantity of a resource.
+/// Parses one quantity of a resource.
 fn amount(name: &str, value: &Value) -> i128 {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -21,20 +21,20 @@ fn amount(name: &str, value: &Value) -> i128 {
     if name != "cpu" {
         return parse_quantity(&text).unwrap_or_default();
     }
-    // A thousandth of a CPU is the smallest unit, so that "1m" must not be rounded up to one.
+    // A thousandth of a CPU is the smallest unit, so "1m" must not be rounded up to one.
     Quantity::parse(&text).map(Quantity::milli_value).unwrap_or_default()
 }
 
 impl Amounts {
-    /// Reads a `ResourceList`.
+    /// Parses a `ResourceList`.
     #[must_use]
     pub fn read(list: &Value) -> Self {
         let entries = list.as_object().into_iter().flatten();
         Self(entries.map(|(name, value)| (name.as_str().into(), amount(name, value))).collect())
     }
 
-    /// Sums the requests of a pod: those of its containers, or its largest init container, and its overhead.
-    /// Restartable init containers count as containers. Each pod takes one of `pods`.
+    /// Sums the requests of a pod: those of its containers or its largest init container, plus its overhead. Restartable init
+    /// containers count as containers. Each pod takes one of `pods`.
     #[must_use]
     pub fn requested(pod: &Value) -> Self {
         let mut sum = Self::default();
@@ -71,7 +71,7 @@ impl Amounts {
         }
     }
 
-    /// Takes other amounts away.
+    /// Subtracts other amounts.
     pub fn subtract(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             *self.0.entry(name.clone()).or_default() -= amount;
@@ -85,7 +85,7 @@ impl Amounts {
         }
     }
 
-    /// The amount of one resource.
+    /// Returns the amount of one resource.
     #[must_use]
     pub fn get(&self, name: &str) -> i128 {
         self.0.get(name).copied().unwrap_or_default()
@@ -102,7 +102,7 @@ impl Amounts {
         self.0.retain(|name, _| keeps(name));
     }
 
-    /// The resources that do not fit: `self` is what is free.
+    /// Returns the wanted resources that do not fit into `self`, the free amounts.
     pub fn lacking<'a>(&'a self, wanted: &'a Self) -> impl Iterator<Item = &'a str> {
         wanted
             .0

@@ -11,14 +11,14 @@ use crate::object::{Object, int, map};
 use crate::plan::{FailedAction, FailureReason, Plan, Request, View};
 use crate::store::Store;
 
-/// The label that names a revision: its hash on a DaemonSet's pods, its name on a StatefulSet's.
+/// Label that identifies a revision: its hash on a DaemonSet's pods, its name on a StatefulSet's.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
-/// The label of a StatefulSet's revision itself.
+/// Label on a StatefulSet's revision itself.
 const OWN_HASH: &str = "controller.kubernetes.io/hash";
-/// The longest name of an owner that the name of its revisions begins with.
+/// Maximum length of an owner's name at the start of its revisions' names.
 const LONGEST_PREFIX: usize = 223;
 
-/// The revisions of an owner, the oldest first.
+/// Returns the revisions of an owner, the oldest first.
 pub(crate) fn of(store: &Store, owner: &Object) -> Vec<Arc<Object>> {
     let mut all: Vec<Arc<Object>> =
         store.controlled_by(&owner.uid, Kind::ControllerRevision).cloned().collect();
@@ -26,8 +26,8 @@ pub(crate) fn of(store: &Store, owner: &Object) -> Vec<Arc<Object>> {
     all
 }
 
-/// Adopts the revisions that the owner's selector selects and that have no owner, such as those of an owner that was deleted with
-/// its dependents orphaned and created again.
+/// Adopts the ownerless revisions that the owner's selector selects, such as those of an owner that was deleted with its dependents
+/// orphaned and then recreated.
 pub(crate) fn adopt(store: &Store, owner: &Object) -> Option<Plan> {
     let mut claimed = ClaimedObjects::by_selector(store, owner, Kind::ControllerRevision);
     if owner.key.kind == Kind::StatefulSet {
@@ -36,31 +36,31 @@ pub(crate) fn adopt(store: &Store, owner: &Object) -> Option<Plan> {
     claimed.settle(owner)
 }
 
-/// The number of a revision.
+/// Returns the number of a revision.
 pub(crate) fn number(revision: &Object) -> i64 {
     int(&revision.value["revision"], 0)
 }
 
-/// Returns the data of a revision: the owner's template, as a patch.
+/// Returns the data of a revision: the owner's template as a patch.
 fn data(owner: &Object) -> Value {
     let mut template = map(&owner.spec()["template"]);
     template.insert("$patch".into(), "replace".into());
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision keeps.
+/// Returns the template in a revision.
 pub(crate) fn template(revision: &Object) -> Value {
     let mut template = map(&revision.value["data"]["spec"]["template"]);
     template.remove("$patch");
     template.into()
 }
 
-/// As Go writes JSON: keys sorted, and three characters escaped.
+/// Formats JSON like Go: keys sorted, and three characters escaped.
 fn go_json(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// The hash of the present template.
+/// Returns the hash of the current template.
 fn hash(owner: &Object, data: &Value) -> String {
     let collisions = owner.status()["collisionCount"].as_i64();
     if owner.key.kind == Kind::DaemonSet {
@@ -70,7 +70,7 @@ fn hash(owner: &Object, data: &Value) -> String {
     safe_encode(fnv32(&[go_json(data).as_bytes(), collisions.as_bytes()]))
 }
 
-/// The revision of the present template: known, or to be written by the plan first.
+/// Returns the revision of the current template, which the plan has to create first if it does not exist.
 pub(crate) fn current(owner: &Object, known: &[Arc<Object>]) -> Result<Arc<Object>, Plan> {
     let data = data(owner);
     let next = known.last().map_or(1, |last| number(last) + 1);
@@ -79,7 +79,7 @@ pub(crate) fn current(owner: &Object, known: &[Arc<Object>]) -> Result<Arc<Objec
         if known.last().is_some_and(|last| last.uid == same.uid) {
             return Ok(Arc::clone(same));
         }
-        // Rolled back: the old revision is the newest now.
+        // A rollback makes the old revision the newest.
         let mut value = same.value.clone();
         value["revision"] = next.into();
         plan.then(Request::update(&same.key, value, "rolled-back"));
@@ -105,7 +105,7 @@ pub(crate) fn current(owner: &Object, known: &[Arc<Object>]) -> Result<Arc<Objec
     Err(plan)
 }
 
-/// Handles a new revision whose name is taken by another object: the next hash takes the collision into account.
+/// Handles a new revision whose name is taken by another object: the next hash includes the collision count.
 pub(crate) fn unless_taken(view: &View<'_>, owner: &Object, plan: Plan) -> Plan {
     let taken = view.failure.is_some_and(|failure| {
         failure.action == FailedAction::Create(Kind::ControllerRevision)
@@ -122,8 +122,7 @@ pub(crate) fn unless_taken(view: &View<'_>, owner: &Object, plan: Plan) -> Plan 
     plan
 }
 
-/// Deletes the oldest of the revisions that count towards the limit, as many as are beyond it, and none that is in use. A
-/// negative limit is none.
+/// Deletes the oldest unused revisions beyond the limit. There is no limit if it is negative.
 pub(crate) fn clean_up(
     owner: &Object,
     counted: &[&Arc<Object>],
@@ -141,8 +140,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    /// The scenarios REV-T of the specification: how many revisions count towards which limit, which of them are in use, and
-    /// which are deleted.
+    /// Scenarios REV-T of the specification: how many revisions count towards which limit, which of them are in use, and which are
+    /// deleted.
     #[test]
     fn history_limits_are_those_of_the_specification() {
         let table: [(&str, Value, usize, &[&str], &[&str]); 6] = [

@@ -1,8 +1,8 @@
-//! The loop around the controllers, without a clock and without I/O: which object is reconciled next, what is
-//! sent for it, and when it is tried again.
+//! The loop around the controllers, without a clock and without I/O: which object is reconciled next, which requests are sent for
+//! it, and when they are retried.
 //!
-//! One plan is at work per controller and object. What a request answers with is taken into the store before the object is
-//! reconciled again, so that a controller always sees its own writes; this replaces expectations.
+//! There is at most one plan in progress per controller and object. The response to a request is stored before the object is
+//! reconciled again, so a controller always sees its own writes; this replaces expectations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,45 +25,45 @@ pub const MAX_IN_FLIGHT: usize = 64;
 pub const MAX_PLANS: usize = 256;
 /// Maximum number of queued Events; further ones are dropped and counted.
 pub const MAX_WAITING_EVENTS: usize = 10_000;
-/// A reconciled object rests for one millisecond per this number of objects that were visited for it, so that owners of many
-/// objects are not reconciled after each change of one of them.
+/// Number of visited objects per millisecond of rest after a reconciliation, so that owners of many objects are not reconciled
+/// after each change of one of them.
 pub const VISITS_PER_MILLISECOND: usize = 100;
-/// After a failure an object waits this long, doubled with each further failure.
+/// Delay after a first failure; it doubles with each further one.
 pub const FIRST_RETRY: Milliseconds = 5;
-/// An object that keeps failing is tried this often.
+/// Maximum delay between attempts for an object that keeps failing.
 pub const LONGEST_RETRY: Milliseconds = 1_000_000;
 
-/// Number of failures in a row after which the next attempt is far enough away for the controllers to count as settled.
+/// Number of consecutive failures after which the next attempt is far enough away for the controllers to count as settled.
 pub const SETTLED_RETRIES: u32 = 8;
 
-/// The controllers have not settled while something is due within this time.
+/// Time within which something must be due for the controllers to count as not settled.
 pub const SOON: Milliseconds = SECOND;
 
-/// Names a request until it is answered.
+/// Identifies a request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// A request to be sent now.
+/// A request to send now.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Its name.
+    /// Identifier of the request.
     pub id: RequestId,
     /// Sending controller.
     pub workload: Workload,
     /// The request.
     pub action: Action,
-    /// Why.
+    /// Reason.
     pub why: &'static str,
 }
 
 /// Result of a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It was done; the object as the server has it now, where it said so.
+    /// Done; contains the object as the server has it now, if returned.
     Done(Option<Value>),
-    /// It was not done.
+    /// Not done.
     Failed {
-        /// Why.
+        /// Reason.
         reason: FailureReason,
         /// Message of the server.
         message: String,
@@ -73,30 +73,30 @@ pub enum Answer {
 /// Observation of the API server.
 #[derive(Clone, Debug)]
 pub enum Observation {
-    /// All objects of a kind.
+    /// All objects of a kind, as listed.
     Listed(Kind, Vec<Value>),
-    /// An object appeared or changed.
+    /// An object that appeared or changed.
     Present(Kind, Value),
-    /// An object is gone.
+    /// An object that is gone.
     Gone(Kind, Value),
 }
 
-/// A plan at work.
+/// A plan in progress.
 #[derive(Debug)]
 struct RunningPlan {
     steps: VecDeque<Vec<Request>>,
-    /// Events to be written once everything is done.
+    /// Events to write once everything is done.
     notes: Vec<Note>,
-    /// Of the current step: not sent yet.
+    /// Requests of the current step that have not been sent yet.
     waiting: VecDeque<Request>,
-    /// Of the current step: sent.
+    /// Number of requests of the current step that are in flight.
     unanswered: usize,
     failure: Option<Failure>,
-    /// It was made in view of the failure of the one before it.
+    /// True if the plan was made with the failure of the previous one.
     shown: bool,
     again_at: Option<Milliseconds>,
     still_failing: bool,
-    /// The versions that this plan's own requests gave objects.
+    /// Versions that this plan's own requests gave to objects.
     versions: BTreeMap<Key, Value>,
 }
 
@@ -108,20 +108,20 @@ struct Trouble {
     unseen: Option<Failure>,
 }
 
-/// Counts for logs and tests.
+/// Counters for logs and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests sent.
     pub requests: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Events dropped because too many waited.
+    /// Events dropped because too many were queued.
     pub dropped_events: u64,
-    /// Plans made.
+    /// Number of plans.
     pub reconciles: u64,
 }
 
-/// The state of all controllers together.
+/// State of all controllers together.
 #[derive(Debug)]
 pub struct Runtime {
     store: Store,
@@ -131,18 +131,18 @@ pub struct Runtime {
     ready: Queue,
     queued: BTreeSet<Work>,
     running: BTreeMap<Work, RunningPlan>,
-    /// Changed while their plan was at work.
+    /// Work whose object changed while its plan was in progress.
     dirty: BTreeSet<Work>,
-    /// Works whose current step has requests that are not sent yet.
+    /// Work whose current step has requests that are not sent yet.
     sendable: Turns,
     in_flight: BTreeMap<RequestId, (Work, Request)>,
     events_in_flight: BTreeSet<RequestId>,
     timers: BTreeSet<(Milliseconds, Work)>,
-    /// When each timer is due: an object has one at most.
+    /// Time at which each timer is due; an object has at most one.
     due: BTreeMap<Work, Milliseconds>,
-    /// Until when owners of many objects rest.
+    /// Time until which owners of many objects rest.
     resting: BTreeMap<Work, Milliseconds>,
-    /// Changed while they rest.
+    /// Work whose object changed while it rests.
     deferred: BTreeSet<Work>,
     troubles: BTreeMap<Work, Trouble>,
     /// Work that is due again soon: after fewer failures than [`SETTLED_RETRIES`], or before [`SOON`].
@@ -154,7 +154,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts with nothing known.
+    /// Creates a runtime that knows no objects.
     #[must_use]
     pub fn new(mut settings: Settings, workloads: Vec<Workload>) -> Self {
         settings.keeps_nodes = workloads.contains(&Workload::Kubelet);
@@ -184,7 +184,7 @@ impl Runtime {
         }
     }
 
-    /// The kinds that have to be listed and watched.
+    /// Returns the kinds that have to be listed and watched.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<Kind> {
         self.workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
@@ -202,7 +202,7 @@ impl Runtime {
         self.counts
     }
 
-    /// Takes in the rules of a time zone. Who knows none of a name need not say so.
+    /// Adds the rules of a time zone. A driver that has none under a name need not report it.
     pub fn learn_time_zone(&mut self, name: &str, zone: TimeZone) {
         self.settings.time_zones.insert(name.to_owned(), zone);
     }
@@ -249,7 +249,7 @@ impl Runtime {
         }
     }
 
-    /// Everything is known: each object is reconciled once.
+    /// Reconciles each object once, now that everything is known.
     fn begin(&mut self, now: Milliseconds) {
         for workload in self.workloads.clone() {
             for key in workload.first_keys(&self.settings) {
@@ -305,7 +305,7 @@ impl Runtime {
         }
     }
 
-    /// The next request to send; `None` until something is answered, observed or due.
+    /// Returns the next request to send; `None` until there is a response, an observation, or something due.
     pub fn next_request(&mut self, now: Milliseconds) -> Option<Sent> {
         self.ring(now);
         loop {
@@ -329,7 +329,7 @@ impl Runtime {
         }
     }
 
-    /// When to ask for requests again, if nothing happens before.
+    /// Returns when to ask for requests again, if nothing happens before.
     #[must_use]
     pub fn next_timer(&self) -> Option<Milliseconds> {
         self.timers.first().map(|(at, _)| *at)
@@ -467,7 +467,7 @@ impl Runtime {
         }
     }
 
-    /// Counts a failure. Returns when the next attempt is due.
+    /// Counts a failure, and returns when the next attempt is due.
     fn retry(&mut self, work: &Work, now: Milliseconds) -> Milliseconds {
         let trouble = self.troubles.entry(work.clone()).or_default();
         let at = now + delay(trouble.retries);
@@ -478,7 +478,7 @@ impl Runtime {
         at
     }
 
-    /// Takes in what came of a request.
+    /// Takes the response to a request.
     pub fn answered(&mut self, id: RequestId, answer: Answer, now: Milliseconds) {
         if self.events_in_flight.remove(&id) {
             return;
@@ -521,7 +521,7 @@ impl Runtime {
                 }
             }
             (Action::Bind { uid, node, .. }, _) => {
-                // The scheduler has to know at once what is taken; the node learns it from the watch, with the version.
+                // The scheduler must immediately know what is taken; the node learns it from the watch, with the version.
                 self.store.bound(&key, uid, node);
             }
             (Action::Confirm { .. }, _) | (_, None) => {}
@@ -545,7 +545,7 @@ impl Runtime {
         self.events.push_back((workload, action));
     }
 
-    /// The number of objects and Events that something is being done for, or will be within a second; 0 once the controllers have
+    /// Returns the number of objects and Events that are being handled, or will be within a second; 0 once the controllers have
     /// settled.
     #[must_use]
     pub fn moving(&self) -> usize {
@@ -556,7 +556,7 @@ impl Runtime {
     }
 }
 
-/// Reports whether the answer to a deletion shows the object as it was when it went: nothing holds it any more.
+/// Reports whether the response to a deletion shows that the object is gone, because nothing blocks it any more.
 fn is_gone(object: &Object) -> bool {
     let metadata = &object.value["metadata"];
     let held = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
@@ -568,7 +568,7 @@ fn delay(retries: u32) -> Milliseconds {
     FIRST_RETRY.saturating_mul(1 << retries.min(30)).min(LONGEST_RETRY)
 }
 
-/// Reports whether a failure is reported to people; what was only out of date is retried quietly.
+/// Reports whether users are informed of a failure; requests that were merely outdated are retried quietly.
 fn is_reported(failure: &Failure) -> bool {
     !matches!(
         failure.reason,
@@ -584,7 +584,7 @@ fn failed_action(action: &Action) -> FailedAction {
     }
 }
 
-/// A deletion of what is gone is done; so is one of an object that was replaced.
+/// Treats a deletion of a missing object, or of one that was replaced, as done.
 fn as_wanted(action: &Action, answer: Answer) -> Answer {
     match (action, answer) {
         (
@@ -606,7 +606,7 @@ fn as_wanted(action: &Action, answer: Answer) -> Answer {
     }
 }
 
-/// A plan that writes an object twice continues from the version that its first request made.
+/// Makes a plan that writes an object twice continue from the version that its first request created.
 fn with_own_version(action: &Action, versions: &BTreeMap<Key, Value>) -> Action {
     let mut action = action.clone();
     if let Action::Update { key, object } | Action::UpdateStatus { key, object } = &mut action

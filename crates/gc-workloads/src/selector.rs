@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::object::{Object, items};
 
-/// Reports whether a `LabelSelector` selects these labels. An empty one selects everything, a missing one nothing,
-/// and what is not understood nothing.
+/// Reports whether a `LabelSelector` selects these labels. An empty one selects everything, a missing or invalid one nothing.
 #[must_use]
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     let Some(selector) = selector.as_object() else { return false };
@@ -16,13 +15,13 @@ pub fn matches(selector: &Value, labels: &Value) -> bool {
             .is_none_or(|all| items(all).all(|requirement| matches_requirement(requirement, labels)))
 }
 
-/// Reports whether labels have all entries of a map, as the selectors of Services and ReplicationControllers are.
+/// Reports whether labels contain all entries of a map, the form of selectors in Services and ReplicationControllers.
 #[must_use]
 pub fn matches_map(wanted: &Value, labels: &Value) -> bool {
     wanted.as_object().is_none_or(|wanted| wanted.iter().all(|(name, value)| labels.get(name) == Some(value)))
 }
 
-/// One `matchExpressions` entry; the operators of node selectors are understood as well.
+/// Reports whether labels match one `matchExpressions` entry. Also supports the operators of node selectors.
 #[must_use]
 pub fn matches_requirement(requirement: &Value, labels: &Value) -> bool {
     let key = requirement["key"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Services: which pods are behind them, as EndpointSlices and as Endpoints, and the addresses of load balancers.
+//! Services: their pods as EndpointSlices and as Endpoints, and the addresses of load balancers.
 
 pub mod balancers;
 pub mod endpoints;
@@ -19,13 +19,13 @@ use crate::selector;
 use crate::store::Change;
 pub use crate::store::SERVICE_NAME;
 
-/// The label that says of a headless Service that it has no address of its own.
+/// Label that marks a headless Service, which has no address of its own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The annotation with the time of the change that led to an update.
+/// Annotation with the time of the change that led to an update.
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// The annotation by which old clients elect a leader on Endpoints, which no controller touches.
+/// Annotation with which old clients elect a leader on Endpoints, which no controller touches.
 const ELECTION_RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Maximum length of a generated name before its random end.
+/// Maximum length of a generated name before its random suffix.
 const LONGEST_PREFIX: usize = 252;
 
 /// Reconciles the Services that select a pod, or did before it changed.
@@ -60,7 +60,7 @@ fn selects(service: &Object, pod: &Object) -> bool {
     wanted.is_object() && selector::matches_map(wanted, pod.labels())
 }
 
-/// The pods that a Service selects, if it has a selector that counts.
+/// Returns the pods that a Service selects, if it has a selector that applies.
 fn pods_behind<'a>(view: &View<'a>, service: &'a Object) -> Option<Vec<&'a Arc<Object>>> {
     let spec = service.spec();
     let wanted = spec["selector"].as_object().filter(|_| spec["type"] != "ExternalName")?;
@@ -74,14 +74,14 @@ fn is_reachable(pod: &Object) -> bool {
     has_address && !pod.finished
 }
 
-/// A pod's host name, where the Service is the one that gives it a name in DNS.
+/// Returns a pod's host name, if this Service gives it a name in DNS.
 fn hostname<'a>(service: &Object, pod: &'a Object) -> Option<&'a str> {
     let spec = pod.spec();
     let named = text(&spec["subdomain"]) == service.name() && !text(&spec["hostname"]).is_empty();
     named.then(|| text(&spec["hostname"]))
 }
 
-/// A pod's addresses of one family.
+/// Returns a pod's addresses of one family.
 fn addresses(pod: &Object, family: Family) -> Vec<String> {
     let all = items(&pod.status()["podIPs"]).filter_map(|entry| text(&entry["ip"]).parse::<IpAddr>().ok());
     all.filter(|address| Family::of(*address) == family).map(|address| address.to_string()).collect()
@@ -102,7 +102,7 @@ fn protocol(port: &Value) -> &str {
     port["protocol"].as_str().unwrap_or("TCP")
 }
 
-/// The ports of a Service on a pod, as both kinds of objects name them.
+/// Returns the ports of a Service on a pod, in the form that both kinds of objects use.
 fn ports_on(service: &Object, pod: &Object) -> Vec<Value> {
     let ports = items(&service.spec()["ports"]).filter_map(|port| {
         let mut shown = json!({
@@ -123,12 +123,12 @@ fn has_address(service: &Object) -> bool {
     !matches!(text(&service.spec()["clusterIP"]), "" | "None")
 }
 
-/// The reference by which endpoints name their pod.
+/// Returns the reference to a pod in endpoints.
 fn target(pod: &Object) -> Value {
     json!({"kind": "Pod", "namespace": pod.namespace(), "name": pod.name(), "uid": &*pod.uid})
 }
 
-/// When a pod last began or ceased to be ready.
+/// Returns when a pod last began or ceased to be ready.
 fn readiness_changed(pod: &Object) -> &Value {
     condition(pod.status(), "Ready").map_or(&Value::Null, |ready| &ready["lastTransitionTime"])
 }
@@ -138,7 +138,7 @@ fn name_prefix(name: &str) -> String {
     if name.len() < LONGEST_PREFIX { format!("{name}-") } else { name.to_owned() }
 }
 
-/// A family of addresses.
+/// Family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     V4,
@@ -150,7 +150,7 @@ impl Family {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// `addressType` of an EndpointSlice, and an entry of `ipFamilies`.
+    /// Returns `addressType` of an EndpointSlice, and an entry of `ipFamilies`.
     const fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -158,7 +158,7 @@ impl Family {
         }
     }
 
-    /// The families of a Service, its first one first.
+    /// Returns the families of a Service, its primary one first.
     fn of_service(service: &Object) -> Vec<Self> {
         let spec = service.spec();
         let named = items(&spec["ipFamilies"]).filter_map(|family| match text(family) {

@@ -1,4 +1,4 @@
-//! StatefulSets: pods with names of their own, created and deleted in order, each with its claims.
+//! StatefulSets: pods with stable names, created and deleted in order, each with its own claims.
 
 mod claims;
 mod pods;
@@ -26,7 +26,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
         Kind::Pod | Kind::ControllerRevision => {
             crate::replicasets::wake_owners(view, change, Kind::StatefulSet, keys);
         }
-        // A pod that waited for the end of a claim can be created.
+        // A pod that waited for the end of a claim can now be created.
         Kind::PersistentVolumeClaim
             if change.after.is_none()
                 || change.differs(|claim| &claim.value["metadata"]["ownerReferences"]) =>
@@ -38,7 +38,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// Reports whether a claim has a name that a set gives its claims.
+/// Reports whether a claim's name is one that a set gives to its claims.
 fn may_use(set: &Object, claim: &Object) -> bool {
     items(&set.spec()["volumeClaimTemplates"]).any(|template| {
         let prefix = format!("{}-{}-", text(&template["metadata"]["name"]), set.name());
@@ -46,7 +46,7 @@ fn may_use(set: &Object, claim: &Object) -> bool {
     })
 }
 
-/// A StatefulSet at work.
+/// A StatefulSet in a reconciliation.
 struct Work<'a> {
     view: &'a View<'a>,
     set: &'a Arc<Object>,
@@ -56,7 +56,7 @@ struct Work<'a> {
     plan: Plan,
 }
 
-/// The ordinal of a set's pod; `None` for a pod whose name is not one of the set's.
+/// Returns the ordinal of a set's pod; `None` for a pod whose name is not one of the set's.
 fn ordinal(set: &Object, pod: &Object) -> Option<i64> {
     let number = pod.name().strip_prefix(set.name())?.strip_prefix('-')?;
     number.parse().ok().filter(|ordinal: &i64| *ordinal >= 0 && ordinal.to_string() == number)
@@ -154,7 +154,7 @@ impl Work<'_> {
             self.pods.values().filter_map(|pod| crate::pods::available_at(pod, minimum, self.view.now)).min();
         let total = i64::try_from(self.pods.len()).unwrap_or(i64::MAX);
         let mut current_name = self.current.name();
-        // The roll is complete: what was updated to is the current revision.
+        // The rollout is complete: the update revision becomes the current revision.
         if self.rolls() && [updated, ready, total].iter().all(|count| *count == self.wanted()) {
             current = updated;
             current_name = self.update.name();
@@ -188,7 +188,7 @@ impl Work<'_> {
         }
     }
 
-    /// Brings one pod about. Whether the next one has to wait for it.
+    /// Creates or replaces one pod, and returns whether the next one has to wait for it.
     fn keep(&mut self, ordinal: i64) -> bool {
         let Some(pod) = self.pods.get(&ordinal).cloned() else {
             self.create(ordinal);
@@ -208,7 +208,7 @@ impl Work<'_> {
         !self.is_available(&pod)
     }
 
-    /// Deletes the pods beyond the wanted ones, the last first. Whether something is still to be waited for.
+    /// Deletes the surplus pods, the last first, and returns whether something still has to be waited for.
     fn condemn(&mut self, first: i64, wanted: i64) -> bool {
         let condemned: Vec<(i64, Arc<Object>)> = self
             .pods
@@ -229,7 +229,7 @@ impl Work<'_> {
                 }
                 continue;
             }
-            // One that is not available is only deleted if those before it are.
+            // An unavailable pod is only deleted if those before it are available.
             if self.is_ordered() && !self.is_available(pod) && first_down != Some(*ordinal) {
                 return true;
             }
@@ -241,13 +241,13 @@ impl Work<'_> {
         false
     }
 
-    /// Maximum number of pods that may be unavailable while they are replaced.
+    /// Returns the maximum number of pods that may be unavailable while they are replaced.
     fn max_unavailable(&self) -> i64 {
         let limit = &self.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
         scaled(limit, self.wanted(), false).unwrap_or(1).max(1)
     }
 
-    /// Replaces pods of another revision, the last ones first: one once those behind it are healthy, or as many as may be
+    /// Replaces pods of another revision, the last ones first: one at a time once those after it are healthy, or as many as may be
     /// unavailable.
     fn roll(&mut self, first: i64, wanted: i64) {
         let limit = self.max_unavailable();

@@ -1,4 +1,4 @@
-//! Storage without disks: claims are bound to volumes, and a simulated provisioner makes volumes for the classes that name it.
+//! Storage without disks: claims are bound to volumes, and a simulated provisioner creates volumes for the classes that name it.
 
 pub mod binding;
 pub mod ephemeral;
@@ -17,25 +17,25 @@ use crate::plan::View;
 use crate::selector;
 use crate::selector::selects_terms;
 
-/// The provisioner that storage classes name.
+/// Name of the provisioner in storage classes.
 pub const PROVISIONER: &str = "kubegc.io/simulated";
-/// The CSI driver that its volumes name: the name of a driver has no slash.
+/// CSI driver in its volumes, whose name may not contain a slash.
 const DRIVER: &str = "simulated.kubegc.io";
-/// Marks the class of claims that name none.
+/// Annotation of the class for claims that name none.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const CLASS_OF_OLD: &str = "volume.beta.kubernetes.io/storage-class";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Annotation that names the provisioner of a claim's volume, and its former name.
+/// Annotation with the provisioner of a claim's volume, and its former name.
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const STORAGE_PROVISIONER_OF_OLD: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// The node that the scheduler chose for the pod that waits for the claim.
+/// Annotation with the node that the scheduler chose for the pod that waits for the claim.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// A class whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// The class that a claim or a volume names; empty if it names that there is none.
+/// Returns the class that a claim or a volume names; empty if it names none on purpose.
 fn class_name(object: &Object) -> &str {
     object.annotation(CLASS_OF_OLD).unwrap_or_else(|| text(&object.spec()["storageClassName"]))
 }
@@ -44,14 +44,14 @@ fn class_of<'a>(view: &View<'a>, claim: &Object) -> Option<&'a Arc<Object>> {
     view.store.find(Kind::StorageClass, "", class_name(claim))
 }
 
-/// The class of claims that name none: of several the newest, then the first by name.
+/// Returns the class for claims that name none: the newest default class, then the first by name.
 fn default_class<'a>(view: &View<'a>) -> Option<&'a Arc<Object>> {
     let classes = view.store.all(Kind::StorageClass);
     let defaults = classes.filter(|class| class.annotation(IS_DEFAULT) == Some("true"));
     defaults.min_by_key(|class| (std::cmp::Reverse(class.created), Arc::clone(&class.key.name)))
 }
 
-/// Reports whether claims of a class are bound once a pod that needs them has a node.
+/// Reports whether claims of a class are bound only once a pod that needs them has a node.
 fn waits_for_consumer(class: Option<&Arc<Object>>) -> bool {
     class.is_some_and(|class| class.value["volumeBindingMode"] == "WaitForFirstConsumer")
 }
@@ -73,8 +73,8 @@ fn names(volume: &Object, claim: &Object) -> bool {
         && (uid.is_empty() || uid == &*claim.uid)
 }
 
-/// The volume to which a claim without a volume is bound: one that was reserved for it, or else the smallest one that is free and
-/// large enough. `node` is where it has to be reachable from.
+/// Returns the volume to which an unbound claim is bound: one that was reserved for it, or else the smallest free one that is large
+/// enough. `node` is where it has to be reachable from.
 fn matching<'a>(view: &View<'a>, claim: &Object, node: Option<&Object>) -> Option<&'a Arc<Object>> {
     let fits = |volume: &&Arc<Object>| satisfies(volume, claim) && is_reachable(volume, node);
     let mut reserved = view.store.volumes_of(&claim.key.namespace, claim.name());
@@ -89,7 +89,7 @@ fn matching<'a>(view: &View<'a>, claim: &Object, node: Option<&Object>) -> Optio
     free.filter(fits).min_by_key(|volume| (storage(&volume.spec()["capacity"]), Arc::clone(&volume.key.name)))
 }
 
-/// Reports whether a volume has what a claim asks for.
+/// Reports whether a volume meets the requirements of a claim.
 fn satisfies(volume: &Object, claim: &Object) -> bool {
     let (has, asks) = (volume.spec(), claim.spec());
     let mode = |spec: &Value| spec["volumeMode"].as_str().unwrap_or("Filesystem").to_owned();
@@ -108,20 +108,20 @@ fn is_reachable(volume: &Object, node: Option<&Object>) -> bool {
     node.is_none_or(|node| selects_terms(required, node))
 }
 
-/// Claims of a pod, as its scheduling sees them.
+/// Claims of a pod, from the point of view of its scheduling.
 pub(crate) enum Claims<'a> {
-    /// No node will do before this changes.
+    /// No node is possible before this changes.
     Refused(String),
-    /// It may run where `volumes` can be reached from; `waiting` claims are bound once it has a node.
+    /// May run where `volumes` can be reached; `waiting` claims are bound once it has a node.
     Ready { volumes: Vec<&'a Arc<Object>>, waiting: Vec<&'a Arc<Object>> },
 }
 
-/// The names of the claims that a pod uses.
+/// Returns the names of the claims that a pod uses.
 pub(crate) fn claim_names(pod: &Object) -> impl Iterator<Item = String> + use<'_> {
     claims_named(pod).map(|(name, _)| name)
 }
 
-/// The names of the claims that a pod uses, and whether they are created for an ephemeral volume of it.
+/// Returns the names of the claims that a pod uses, and whether each is created for an ephemeral volume of the pod.
 fn claims_named(pod: &Object) -> impl Iterator<Item = (String, bool)> + use<'_> {
     items(&pod.spec()["volumes"]).filter_map(|volume| {
         match volume["persistentVolumeClaim"]["claimName"].as_str() {
@@ -131,7 +131,7 @@ fn claims_named(pod: &Object) -> impl Iterator<Item = (String, bool)> + use<'_> 
     })
 }
 
-/// The state of the claims that a pod uses.
+/// Returns the state of the claims that a pod uses.
 pub(crate) fn claims_of<'a>(view: &View<'a>, pod: &Object) -> Claims<'a> {
     let (mut volumes, mut waiting) = (Vec::new(), Vec::new());
     for (name, is_ephemeral) in claims_named(pod) {
@@ -173,7 +173,7 @@ pub(crate) fn claims_of<'a>(view: &View<'a>, pod: &Object) -> Claims<'a> {
     Claims::Ready { volumes, waiting }
 }
 
-/// Why a pod with these claims cannot run on a node.
+/// Explains why a pod with these claims cannot run on a node.
 pub(crate) fn claims_against(
     view: &View<'_>,
     volumes: &[&Arc<Object>],
@@ -191,7 +191,7 @@ pub(crate) fn claims_against(
     (!waiting.iter().all(found)).then(|| "node(s) didn't find available persistent volumes to bind".into())
 }
 
-/// Reports whether a class's `allowedTopologies` have a node.
+/// Reports whether a class's `allowedTopologies` include a node.
 fn allows(class: &Object, node: &Object) -> bool {
     let terms = &class.value["allowedTopologies"];
     let mut any = items(terms).map(|term| {
@@ -203,14 +203,14 @@ fn allows(class: &Object, node: &Object) -> bool {
     items(terms).next().is_none() || any.any(|allowed| allowed)
 }
 
-/// An object with an annotation.
+/// Sets an annotation.
 fn annotate(value: &mut Value, name: &str, text: &str) {
     let mut annotations = map(&value["metadata"]["annotations"]);
     annotations.insert(name.into(), text.into());
     value["metadata"]["annotations"] = annotations.into();
 }
 
-/// The claim that a volume names.
+/// Returns the claim that a volume names.
 fn claim_key(volume: &Object) -> Option<Key> {
     let reference = &volume.spec()["claimRef"];
     let name = reference["name"].as_str()?;

@@ -11,26 +11,26 @@ use crate::object::{Object, condition, text};
 use crate::resources::Amounts;
 use crate::time::Milliseconds;
 
-/// The label that names the Service of an EndpointSlice.
+/// Label with the Service of an EndpointSlice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A change of one object.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// As it was known before.
+    /// The object before the change.
     pub before: Option<Arc<Object>>,
-    /// As it is now; `None` if it is gone.
+    /// The object now; `None` if it is gone.
     pub after: Option<Arc<Object>>,
 }
 
 impl Change {
-    /// The newest that is known of the object.
+    /// Returns the last known state of the object.
     #[must_use]
     pub fn object(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
 
-    /// Reports whether the object appeared, vanished, or a part of it changed.
+    /// Reports whether the object appeared, disappeared, or a part of it changed.
     #[must_use]
     pub fn differs(&self, part: impl Fn(&Object) -> &Value) -> bool {
         match (&self.before, &self.after) {
@@ -40,13 +40,13 @@ impl Change {
     }
 }
 
-/// Objects that are visited together, without another look for each.
+/// Objects that are visited together, without a lookup for each.
 type Group = BTreeMap<Key, Arc<Object>>;
 
 /// A kind, a namespace, and a label with its value.
 type LabelKey = (Kind, Arc<str>, Box<str>, Box<str>);
 
-/// Everything that was observed.
+/// All observed objects.
 #[derive(Debug, Default)]
 pub struct Store {
     objects: BTreeMap<Key, Arc<Object>>,
@@ -54,7 +54,7 @@ pub struct Store {
     controlled: BTreeMap<Arc<str>, Group>,
     /// Pods by node.
     on_node: BTreeMap<Box<str>, Group>,
-    /// Sum of the requests of a node's unfinished pods.
+    /// Sum of the requests of each node's unfinished pods.
     requested: BTreeMap<Box<str>, Amounts>,
     /// Pods by address.
     by_address: BTreeMap<Box<str>, Key>,
@@ -68,24 +68,24 @@ pub struct Store {
     orphans: Group,
     /// Pods by their labels, EndpointSlices by that of their Service, volumes by their claim.
     labelled: BTreeMap<LabelKey, Group>,
-    /// UIDs that this process removed, until the watch says so too: older news of them is ignored.
+    /// UIDs that this process removed, until the watch confirms it: older observations of them are ignored.
     removed: BTreeMap<Arc<str>, Kind>,
 }
 
 impl Store {
-    /// An object.
+    /// Returns an object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
-    /// An object by kind, namespace and name.
+    /// Returns an object by kind, namespace and name.
     #[must_use]
     pub fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Object>> {
         self.objects.get(&kind.key(namespace, name))
     }
 
-    /// All objects of a kind in a namespace, by name; the namespace of a kind without any is empty.
+    /// Returns all objects of a kind in a namespace, by name; the namespace is empty for cluster-scoped kinds.
     pub fn in_namespace<'a>(
         &'a self,
         kind: Kind,
@@ -98,13 +98,13 @@ impl Store {
             .map(|(_, object)| object)
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
         let range = self.objects.range((Bound::Included(kind.key("", "")), Bound::Unbounded));
         range.take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
     }
 
-    /// The objects of a kind that this owner manages.
+    /// Returns the objects of a kind that this owner manages.
     pub fn controlled_by<'a>(
         &'a self,
         uid: &str,
@@ -114,7 +114,7 @@ impl Store {
         objects.filter(move |object| object.key.kind == kind)
     }
 
-    /// The object that manages this one, if it is known.
+    /// Returns the object that manages this one, if it is known.
     #[must_use]
     pub fn controller_of(&self, object: &Object) -> Option<&Arc<Object>> {
         let reference = crate::object::controller_of(&object.value)?;
@@ -123,7 +123,7 @@ impl Store {
         (Some(&*owner.uid) == object.controller.as_deref()).then_some(owner)
     }
 
-    /// The pods of a namespace that have all of these labels, by name.
+    /// Returns the pods of a namespace that have all of these labels, by name.
     #[must_use]
     pub fn pods_with<'a>(
         &'a self,
@@ -141,7 +141,7 @@ impl Store {
         )
     }
 
-    /// The pods that have that one of these labels which the fewest have.
+    /// Returns the pods with that one of these labels which the fewest pods have.
     fn rarest_label(&self, namespace: &Arc<str>, labels: &Map<String, Value>) -> Option<&Group> {
         let sets = labels.iter().map(|(name, value)| {
             self.labelled.get(&(Kind::Pod, Arc::clone(namespace), name.as_str().into(), text(value).into()))
@@ -149,13 +149,13 @@ impl Store {
         sets.min_by_key(|set| set.map_or(0, Group::len)).flatten()
     }
 
-    /// The EndpointSlices that are labelled with a Service's name.
+    /// Returns the EndpointSlices with the label of a Service.
     pub fn slices_of(&self, namespace: &Arc<str>, service: &str) -> impl Iterator<Item = &Arc<Object>> {
         let labelled = (Kind::EndpointSlice, Arc::clone(namespace), SERVICE_NAME.into(), service.into());
         self.labelled.get(&labelled).into_iter().flat_map(Group::values)
     }
 
-    /// The volumes that name a claim.
+    /// Returns the volumes that name a claim.
     pub fn volumes_of(
         &self,
         namespace: &Arc<str>,
@@ -164,7 +164,7 @@ impl Store {
         self.claimed(Arc::clone(namespace), claim)
     }
 
-    /// The volumes that name no claim.
+    /// Returns the volumes that name no claim.
     pub fn free_volumes(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.claimed("".into(), "")
     }
@@ -174,7 +174,7 @@ impl Store {
         self.labelled.get(&claimed).into_iter().flat_map(Group::values)
     }
 
-    /// The pods of a node.
+    /// Returns the pods of a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Object>> {
         self.on_node.get(node).into_iter().flat_map(Group::values)
     }
@@ -191,17 +191,17 @@ impl Store {
         self.by_address.contains_key(address)
     }
 
-    /// The pods that wait for the scheduler.
+    /// Returns the pods that wait for the scheduler.
     pub fn unscheduled(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.unscheduled.iter().filter_map(|key| self.objects.get(key))
     }
 
-    /// The pods for which the scheduler has found no node.
+    /// Returns the pods for which the scheduler has found no node.
     pub fn unschedulable(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.unschedulable.iter().filter_map(|key| self.objects.get(key))
     }
 
-    /// About how many objects a controller visits when it reconciles this one.
+    /// Returns approximately how many objects a controller visits when it reconciles this one.
     #[must_use]
     pub fn dependents(&self, key: &Key) -> usize {
         let Some(object) = self.objects.get(key) else { return 0 };
@@ -214,7 +214,7 @@ impl Store {
         labels.and_then(|labels| self.rarest_label(&key.namespace, labels)).map_or(0, Group::len)
     }
 
-    /// The unfinished pods on nodes that have a required anti-affinity.
+    /// Returns the unfinished pods on nodes that have a required anti-affinity.
     pub fn repelling(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.repelling.iter().filter_map(|key| self.objects.get(key))
     }
@@ -231,7 +231,7 @@ impl Store {
         self.objects.is_empty()
     }
 
-    /// Takes in an object that is observed now; `None` if nothing new was learned.
+    /// Takes an object that is observed now; `None` if it is not new.
     pub fn observe(&mut self, mut object: Object, now: Milliseconds) -> Option<Change> {
         if self.removed.contains_key(&object.uid) {
             return None;
@@ -257,7 +257,7 @@ impl Store {
         Some(Change { before, after: Some(object) })
     }
 
-    /// This process bound a pod: the answer does not show it, and the watch will.
+    /// Records that this process bound a pod, which the watch will show but the response does not.
     pub fn bound(&mut self, key: &Key, uid: &str, node: &str) -> Option<Change> {
         let before =
             self.objects.get(key).filter(|pod| &*pod.uid == uid && node_of(pod).is_none()).cloned()?;
@@ -270,7 +270,7 @@ impl Store {
         Some(Change { before: Some(before), after: Some(pod) })
     }
 
-    /// The watch, or a list that lacks it, said that an object is gone.
+    /// Removes an object that is gone according to the watch or to a list that lacks it.
     pub fn vanish(&mut self, key: &Key, uid: Option<&str>) -> Option<Change> {
         if let Some(uid) = uid {
             self.removed.remove(uid);
@@ -284,7 +284,7 @@ impl Store {
         Some(Change { before: Some(known), after: None })
     }
 
-    /// This process removed an object: news of it that is still on its way is older.
+    /// Records that this process removed an object: later observations of it are older.
     pub fn removed(&mut self, key: &Key, uid: &str) -> Option<Change> {
         let change = self.vanish(key, Some(uid));
         if change.is_some() {
@@ -293,7 +293,7 @@ impl Store {
         change
     }
 
-    /// A kind is listed again: what is not in the list was removed.
+    /// Removes the objects of a kind that are missing from a new list.
     pub fn retain(&mut self, kind: Kind, listed: &[Object]) -> Vec<Change> {
         let keys: BTreeSet<&Key> = listed.iter().map(|object| &object.key).collect();
         let uids: BTreeSet<&str> = listed.iter().map(|object| &*object.uid).collect();
@@ -303,7 +303,7 @@ impl Store {
         gone.iter().filter_map(|key| self.vanish(key, None)).collect()
     }
 
-    /// The objects of a kind in a namespace that nothing manages.
+    /// Returns the objects of a kind in a namespace that nothing manages.
     pub fn orphans<'a>(
         &'a self,
         kind: Kind,
@@ -393,10 +393,10 @@ impl Store {
     }
 }
 
-/// Stands for the label's name where a volume is found by its claim.
+/// Stands in for the label's name when volumes are indexed by claim.
 const CLAIMED: &str = "claim";
 
-/// The labels by which an object is found.
+/// Returns the labels by which an object is indexed.
 fn labels_of(object: &Object) -> Vec<LabelKey> {
     let Key { kind, namespace, .. } = &object.key;
     let labels = object.labels().as_object().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A small server in memory, to which a runtime talks in tests.
+//! A small in-memory server for a runtime in tests.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use crate::store::Store;
 use crate::time;
 use crate::workloads::Workload;
 
-/// When tests begin: 2023-11-14T22:13:20Z.
+/// Start of tests: 2023-11-14T22:13:20Z.
 pub(crate) const START: i64 = 1_700_000_000_000;
-/// More requests than any test needs.
+/// A limit on requests that no test needs to reach.
 const MOST_REQUESTS: usize = 20_000;
 
-/// A server, and the controllers at work on it.
+/// A server, and the controllers that work on it.
 pub(crate) struct World {
     pub(crate) objects: BTreeMap<Key, Value>,
     pub(crate) runtime: Runtime,
@@ -53,7 +53,7 @@ impl World {
         world
     }
 
-    /// With everything that exists.
+    /// Creates a world with all controllers.
     pub(crate) fn whole() -> Self {
         Self::new(Workload::ALL)
     }
@@ -148,7 +148,7 @@ impl World {
         self.of_kind(kind).into_iter().map(|value| value["metadata"]["name"].as_str().unwrap()).collect()
     }
 
-    /// The reasons and messages of the Events of an object.
+    /// Returns the reasons and messages of the Events of an object.
     pub(crate) fn events(&self, name: &str) -> Vec<String> {
         let mut events: Vec<_> = self
             .of_kind(Kind::Event)
@@ -166,7 +166,7 @@ impl World {
             .collect()
     }
 
-    /// Lets time pass, and everything happen that becomes due.
+    /// Advances the time, and handles everything that becomes due.
     pub(crate) fn pass(&mut self, seconds: i64) {
         self.settle();
         let end = self.now + seconds * 1000;
@@ -193,7 +193,7 @@ impl World {
         panic!("it does not come to rest: {:#?}", &self.log[self.log.len() - 20..]);
     }
 
-    /// Sends all requests that can be sent before the first of them is answered, and so on until there are none.
+    /// Sends all requests that can be sent before answering the first of them, and repeats that until there are none.
     pub(crate) fn settle_with_late_answers(&mut self) {
         for _ in 0..MOST_REQUESTS {
             if self.send_together() == 0 {
@@ -203,7 +203,7 @@ impl World {
         panic!("it does not come to rest");
     }
 
-    /// Sends all requests that can be sent before the first of them is answered, and answers them. Returns how many they were.
+    /// Sends all requests that can be sent before answering the first of them, then answers them. Returns their number.
     pub(crate) fn send_together(&mut self) -> usize {
         let sent: Vec<_> = std::iter::from_fn(|| self.runtime.next_request(self.now)).collect();
         let count = sent.len();
@@ -277,7 +277,7 @@ impl World {
     }
 }
 
-/// As much of a strategic merge as the controllers need.
+/// Applies as much of a strategic merge as the controllers need.
 fn merge(known: &mut Value, patch: &Value) {
     for (name, part) in patch.as_object().unwrap() {
         match (name.as_str(), part) {
@@ -310,7 +310,7 @@ fn merge(known: &mut Value, patch: &Value) {
     }
 }
 
-/// A store with these objects.
+/// Returns a store with these objects.
 pub(crate) fn store(objects: &[(Kind, Value)]) -> Store {
     let mut store = Store::default();
     for (kind, value) in objects {
@@ -324,7 +324,7 @@ pub(crate) fn view<'a>(store: &'a Store, settings: &'a Settings) -> View<'a> {
     View { store, now: START, settings, failure: None }
 }
 
-/// A Deployment, ReplicaSet, StatefulSet or the like with this specification, of pods labelled `app: web`.
+/// Returns a Deployment, ReplicaSet, StatefulSet or similar with this specification, whose pods are labelled `app: web`.
 pub(crate) fn owner(name: &str, spec: &Value) -> Value {
     let mut whole = json!({
         "selector": {"matchLabels": {"app": "web"}},

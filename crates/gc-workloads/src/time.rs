@@ -1,4 +1,4 @@
-//! Times as objects carry them.
+//! Times as objects contain them.
 
 use serde_json::Value;
 
@@ -8,20 +8,20 @@ pub type Milliseconds = i64;
 /// A second.
 pub const SECOND: Milliseconds = 1000;
 
-/// Reads `metav1.Time` or `metav1.MicroTime`.
+/// Parses `metav1.Time` or `metav1.MicroTime`.
 #[must_use]
 pub fn parse(value: &Value) -> Option<Milliseconds> {
     value.as_str()?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
 
-/// Writes `metav1.Time`: whole seconds.
+/// Formats `metav1.Time`: whole seconds.
 #[must_use]
 pub fn format(at: Milliseconds) -> Value {
     let seconds = at.div_euclid(SECOND);
     jiff::Timestamp::from_second(seconds).map_or(Value::Null, |at| at.to_string().into())
 }
 
-/// Writes `metav1.MicroTime`.
+/// Formats `metav1.MicroTime`.
 #[must_use]
 pub fn format_micro(at: Milliseconds) -> Value {
     jiff::Timestamp::from_millisecond(at).map_or(Value::Null, |at| format!("{at:.6}").into())

@@ -8,7 +8,7 @@ use crate::{
     services, statefulsets, storage,
 };
 
-/// A controller of workloads, the scheduler, or the simulated nodes.
+/// A workload controller, the scheduler, or the simulated nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// The ServiceAccount `default` of each namespace.
@@ -53,7 +53,7 @@ pub enum Workload {
     EphemeralVolume,
     /// `crate::disruption`
     Disruption,
-    /// Approves what kubelets ask for.
+    /// Approval of kubelets' requests.
     CertificateApproval,
     /// [`crate::certificates`]
     CertificateSigning,
@@ -72,7 +72,7 @@ pub struct Rule {
     pub verbs: &'static [&'static str],
 }
 
-/// Rules that a constant function may return.
+/// Builds rules that a const function may return.
 macro_rules! rules {
     ($($rule:expr),* $(,)?) => {
         const { &[$($rule),*] }
@@ -91,11 +91,11 @@ const fn signers(names: &'static [&'static str], verbs: &'static [&'static str])
 const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
 const UPDATE: &[&str] = &["update"];
 const WRITE: &[&str] = &["create", "update", "patch", "delete"];
-/// Creates and deletes pods of its own, and adopts and releases them.
+/// Permissions to create and delete pods, and to adopt and release them.
 const PODS: Rule = rule("", "pods", &["create", "delete", "patch"]);
 
 impl Workload {
-    /// Every one.
+    /// All of them.
     pub const ALL: &[Self] = &[
         Self::ServiceAccount,
         Self::RootCertificates,
@@ -122,7 +122,7 @@ impl Workload {
         Self::CertificateSigning,
     ];
 
-    /// The name in `--controllers`: upstream's.
+    /// Returns the name in `--controllers`, which is upstream's.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ impl Workload {
         }
     }
 
-    /// The name of its ServiceAccount in `kube-system`.
+    /// Returns the name of its ServiceAccount in `kube-system`.
     #[must_use]
     pub const fn identity(self) -> &'static str {
         match self {
@@ -247,7 +247,7 @@ impl Workload {
         }
     }
 
-    /// Returns the rules for its writes; reading is the informers' own right.
+    /// Returns the rules for its writes; the informers have their own permission to read.
     #[must_use]
     pub const fn rules(self) -> &'static [Rule] {
         match self {
@@ -279,7 +279,7 @@ impl Workload {
                 rule("apps", "statefulsets/status", UPDATE),
                 rule("apps", "statefulsets/finalizers", UPDATE),
                 rule("apps", "controllerrevisions", WRITE),
-                // A claim may go with its pod, and only who may delete it may say so.
+                // A claim may be deleted with its pod, and only a user who may delete it may set such an owner.
                 rule("", "persistentvolumeclaims", &["create", "update", "delete"]),
                 PODS,
                 WRITE_EVENTS,
@@ -375,7 +375,7 @@ impl Workload {
         }
     }
 
-    /// Reports whether its reconciliation is shown what failed.
+    /// Reports whether its reconciliation is passed earlier failures.
     #[must_use]
     pub const fn handles_failures(self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! A command that asks a cluster something: its time, its peak memory, and its requests.
+//! Measures a command that queries a cluster: its time, its peak memory, and its requests.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage};
 
-/// Interval of reading the command's memory; the kernel remembers its peak until it ends.
+/// Interval of reading the command's memory. The kernel records the peak until the process ends.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Options of `kubegc-bench ask`.
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Runs the command, and says what it took.
+/// Runs the command, and prints its time, memory and requests.
 pub(crate) async fn run(cluster: &Cluster, options: &Options) -> anyhow::Result<()> {
     let (program, arguments) = options.command.split_first().context("a command")?;
     let before = cluster.requests().await;
@@ -43,7 +43,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options) -> anyhow::Result<
         let mut output = Vec::new();
         let watched = async {
             loop {
-                // A process that has ended has no memory.
+                // A process that has ended reports no memory.
                 peak_kib = Usage::of(pid).map_or(peak_kib, |usage| usage.peak_kib.max(peak_kib));
                 tokio::time::sleep(PAUSE).await;
             }
@@ -58,7 +58,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options) -> anyhow::Result<
         };
         latencies.add(begun.elapsed());
         written = output.len();
-        // Exit codes above 1 are answers: `kubegc plan` says by 2 that something would get stuck.
+        // Exit codes above 1 are answers: with 2, `kubegc plan` reports that something would get stuck.
         anyhow::ensure!(status.code().is_some_and(|code| code != 1), "{program} ended with {status}");
     }
     println!("answered    {} times: {}", latencies.count(), latencies.describe());

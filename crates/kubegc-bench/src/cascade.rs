@@ -1,4 +1,4 @@
-//! Owners with dependents, deleted all at once: how long until the last dependent is gone, and at which cost.
+//! Measures the deletion of owners with dependents, all at once: the time until the last dependent is gone, and the cost.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// Maximum duration of a cascade per thousand dependents, and its minimum in all.
+/// Maximum duration of a cascade per thousand dependents, and the minimum of that bound.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
-/// The server ends a watch that names no time after half an hour to an hour; no measurement takes longer than a day.
+/// Without a timeout, the server ends a watch after half an hour to an hour. No measurement takes longer than a day.
 const WATCH_SECONDS: u32 = 86_400;
 
 /// Options of `kubegc-bench cascade`.
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     foreground: bool,
 }
 
-/// The policies by the names that the command line has for them.
+/// Parses the policies by their names on the command line.
 fn policies() -> impl TypedValueParser<Value = PropagationPolicy> {
     let named = |name: String| {
         let found =
@@ -55,7 +55,7 @@ fn policies() -> impl TypedValueParser<Value = PropagationPolicy> {
     PossibleValuesParser::new(["background", "foreground", "orphan"]).try_map(named)
 }
 
-/// The collections of a round; owners are spread over them in turn, and dependents are where their owner is.
+/// The collections of a round. Owners are spread over them in turn; dependents are created beside their owner.
 struct Collections(Vec<String>);
 
 impl Collections {
@@ -69,7 +69,7 @@ impl Collections {
         &self.0[owner as usize % self.0.len()]
     }
 
-    /// The collection that contains all of them.
+    /// Returns the collection that contains all of them.
     fn watched(&self) -> &str {
         match self.0.as_slice() {
             [only] => only,
@@ -78,14 +78,14 @@ impl Collections {
     }
 }
 
-/// Creates them, deletes the owners, and waits until the last that is to go is gone.
+/// Creates the objects, deletes the owners, and waits until the last object to be deleted is gone.
 pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
     let Options { dependents, owners, .. } = *options;
     let policy = if options.foreground { PropagationPolicy::Foreground } else { options.policy };
     let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
     let places = Collections::of(cluster, options.namespaces).await?;
     create(cluster, options, &places, &run).await?;
-    // The collector's progress is not visible from outside; it gets a moment.
+    // The collector's progress is not visible from outside, so give it a moment to observe the objects.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let watched = places.watched();
     let (_, list) = cluster.call(Method::GET, &format!("{watched}?limit=1"), None).await?;
@@ -151,7 +151,7 @@ async fn create(cluster: &Cluster, options: &Options, places: &Collections, run:
     Ok(())
 }
 
-/// Deletes the owners, as many at a time as was asked for. Returns when that began.
+/// Deletes the owners, with the configured number of requests in flight. Returns the time at which it started.
 async fn delete_owners(
     cluster: &Cluster,
     options: &Options,
@@ -185,7 +185,7 @@ fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {
     object
 }
 
-/// Names of the objects with the label of a run, and when each was seen to be removed.
+/// Watches until the objects with the label of a run are gone. Returns their names and when each was removed.
 pub(crate) async fn watch_until_gone(
     cluster: &Cluster,
     collection: &str,

@@ -1,4 +1,4 @@
-//! Updates at a fixed rate: what the collector takes to follow.
+//! Measures how a collector keeps up with updates at a fixed rate.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
-/// Updates that wait for an answer, at most; further ones come late, and are counted.
+/// Maximum number of updates in flight; further ones are sent late, and counted.
 const WAITING: usize = 1024;
 
 /// Options of `kubegc-bench churn`.
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     seconds: u32,
 }
 
-/// Updates them in turn.
+/// Updates the objects in turn.
 pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
     let total = options.rate * options.seconds;
     let before = cluster.requests().await;

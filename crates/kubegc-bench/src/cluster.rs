@@ -1,4 +1,4 @@
-//! The cluster that is measured: objects made, changed and deleted, and its count of requests.
+//! The measured cluster: creates, changes and deletes objects, and reads the server's count of requests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 
 use kubegc_bench::measure::Latencies;
 
-/// A cluster and how hard it may be pressed.
+/// A cluster, with the load that may be put on it.
 pub(crate) struct Cluster {
     pub(crate) client: ApiClient,
-    /// Requests in flight.
+    /// Maximum number of requests in flight.
     pub(crate) in_flight: usize,
-    /// Where the objects are.
+    /// Path of the collection of ConfigMaps.
     pub(crate) config_maps: String,
-    /// Their namespace.
+    /// Namespace of the objects.
     pub(crate) namespace: String,
 }
 
 impl Cluster {
-    /// Connects, and makes the namespace if it is missing.
+    /// Connects, and creates the namespace if it is missing.
     pub(crate) async fn connect(
         kubeconfig: Option<&Path>,
         namespace: &str,
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Creates namespaces that are missing; answers their names: that of this cluster's namespace, with a number.
+    /// Creates the namespaces that are missing. Returns their names: that of this cluster's namespace, with a number.
     pub(crate) async fn namespaces(&self, number: u32) -> anyhow::Result<Vec<String>> {
         let names: Vec<String> = (0..number).map(|number| format!("{}-{number}", self.namespace)).collect();
         let work = names.iter().map(|name| self.create_namespace(name));
@@ -66,19 +66,19 @@ impl Cluster {
         Ok(names)
     }
 
-    /// Creates an object in any collection; answers its UID.
+    /// Creates an object in any collection. Returns its UID.
     pub(crate) async fn create_in(&self, collection: &str, object: &Value) -> anyhow::Result<String> {
         let (code, body) = self.call(Method::POST, collection, Some(object)).await?;
         anyhow::ensure!(code == 201, "an object was not created: {code} {}", body["message"]);
         Ok(body["metadata"]["uid"].as_str().context("a uid")?.to_owned())
     }
 
-    /// Makes many ConfigMaps, as many at a time as was asked for; answers how long each took.
+    /// Creates many ConfigMaps, with the configured number of requests in flight. Returns their latencies.
     pub(crate) async fn create_all(&self, objects: impl Iterator<Item = Value>) -> anyhow::Result<Latencies> {
         self.create_all_in(objects.map(|object| (self.config_maps.clone(), object))).await
     }
 
-    /// The same in any collection.
+    /// Creates objects in any collection; see [`Cluster::create_all`].
     pub(crate) async fn create_all_in(
         &self,
         objects: impl Iterator<Item = (String, Value)>,
@@ -96,7 +96,7 @@ impl Cluster {
         Ok(latencies)
     }
 
-    /// Makes objects and writes their status, as many at a time as was asked for.
+    /// Creates objects and writes their status, with the configured number of requests in flight.
     pub(crate) async fn create_with_status(
         &self,
         objects: impl Iterator<Item = (String, Value, Value)>,
@@ -117,7 +117,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Changes the data of an object; answers how long that took.
+    /// Changes the data of an object. Returns the latency.
     pub(crate) fn update(
         &self,
         path: String,
@@ -138,7 +138,7 @@ impl Cluster {
         }
     }
 
-    /// A request with a JSON body and a JSON answer.
+    /// Sends a request with a JSON body, and parses the JSON response.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -157,7 +157,7 @@ impl Cluster {
         Ok((answer.head.status.as_u16(), serde_json::from_slice(&answer.body).unwrap_or_default()))
     }
 
-    /// `apiserver_request_total`, by verb and resource; `None` where the server has no such metric.
+    /// Reads `apiserver_request_total`, by verb and resource; `None` if the server has no such metric.
     pub(crate) async fn requests(&self) -> Option<BTreeMap<String, f64>> {
         let request = Request::builder().uri("/metrics").body(Full::default()).ok()?;
         let answer = self.client.call(request).await.ok()?;
@@ -176,7 +176,7 @@ impl Cluster {
     }
 }
 
-/// Prints what was asked of the server between two counts, in all and per unit of work.
+/// Prints the requests that the server counted between two readings, in total and per unit of work.
 pub(crate) fn print_requests(
     before: Option<&BTreeMap<String, f64>>,
     after: Option<&BTreeMap<String, f64>>,

@@ -1,5 +1,5 @@
-//! Finished objects: pods over a threshold, and Jobs whose time to live ends. The collector is started here, once
-//! everything has been made, so that its list counts as well.
+//! Measures the collection of finished objects: pods over a threshold, and Jobs whose TTL expires. The collector starts only once
+//! everything has been created, so the measurement includes its list.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::cascade::watch_until_gone;
 use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
-/// Maximum duration per thousand objects, and its minimum in all.
+/// Maximum duration per thousand objects, and the minimum of that bound.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 
@@ -59,13 +59,13 @@ fn label() -> String {
     format!("bench-{}", Timestamp::now().as_millisecond())
 }
 
-/// The namespace's collection of another resource.
+/// Returns the path of another resource's collection in the namespace.
 pub(crate) fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
     format!("{prefix}/namespaces/{}/{resource}", cluster.namespace)
 }
 
-/// Starts the collector, waits until a number of objects are gone, prints what that took and ends it. Returns
-/// when each was removed.
+/// Starts the collector, waits until this number of objects are gone, prints the cost, and kills the collector. Returns when each
+/// object was removed.
 async fn collect(
     cluster: &Cluster,
     (objects, run, number): (&str, &str, u32),
@@ -101,13 +101,13 @@ async fn collect(
     Ok(gone)
 }
 
-/// Makes them, starts the collector, and waits until only those are left that are to be left.
+/// Creates the pods, starts the collector, and waits until it has removed all that are over the threshold and not held.
 pub(crate) async fn pods(cluster: &Cluster, options: &PodOptions) -> anyhow::Result<()> {
     let PodOptions { pods, threshold, held, .. } = *options;
     let over = pods.checked_sub(threshold).filter(|over| *over >= held).context("so few pods are over it")?;
     let (run, pods_of) = (label(), collection(cluster, "/api/v1", "pods"));
     let begun = Instant::now();
-    // The oldest go first: those that are held are among them, each second one.
+    // The collector removes the oldest first. The held pods are among them, every second one.
     let objects = (0..pods).map(|number| {
         let finalizers = if number % 2 == 0 && number / 2 < held { json!(["example.com/held"]) } else { Value::Null };
         let pod = json!({
@@ -124,7 +124,7 @@ pub(crate) async fn pods(cluster: &Cluster, options: &PodOptions) -> anyhow::Res
     Ok(())
 }
 
-/// Makes them, starts the collector, waits until all are gone, and says how late each went.
+/// Creates the Jobs, starts the collector, waits until all are gone, and prints how late each was removed.
 pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Result<()> {
     let JobOptions { jobs, over, lead, .. } = *options;
     let run = label();
@@ -159,7 +159,7 @@ pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Res
     );
     let patience = PATIENCE_AT_LEAST + Duration::from_secs(u64::from(lead) + u64::from(over));
     let gone = collect(cluster, (&watched, &run, jobs), &options.command, patience).await?;
-    // Times of conditions are whole seconds, so the Jobs' time began earlier than ours by this fraction.
+    // Times in conditions are whole seconds, so the Jobs' TTL started earlier than our clock by this fraction.
     let before = Duration::from_millis(u64::try_from(wall.as_millisecond() - now * 1000)?);
     let mut late = Latencies::default();
     for (name, at) in gone {

@@ -1,3 +1,3 @@
-//! Measurements for benches. The program `kubegc-bench` measures a collector from outside, on any cluster.
+//! Measurements for benchmarks. The program `kubegc-bench` measures a collector from outside, on any cluster.
 
 pub mod measure;

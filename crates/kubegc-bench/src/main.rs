@@ -1,7 +1,7 @@
 //! `kubegc-bench`: measures a collector from outside, on any cluster.
 //!
-//! Each command says what the cluster took for it: time, latencies, requests by verb (where the server has
-//! `apiserver_request_total`), and CPU time and peak memory of the collector's process (`--pid`).
+//! Each command prints the cost for the cluster: time, latencies, requests by verb (if the server has `apiserver_request_total`),
+//! and the CPU time and peak memory of the collector's process (`--pid`).
 
 mod ask;
 mod cascade;

@@ -1,10 +1,10 @@
-//! Latencies, and what a process has taken (from `/proc`).
+//! Latencies, and the resources that a process has used (from `/proc`).
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// Linux counts CPU time in hundredths of a second, whatever its own clock does.
+/// Linux counts CPU time in hundredths of a second, whatever the rate of its own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Recorded durations.
@@ -12,7 +12,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// Adds one.
+    /// Adds a duration.
     pub fn add(&mut self, took: Duration) {
         self.0.push(took);
     }
@@ -23,7 +23,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// `p50 … p99 … longest …`
+    /// Returns `p50 … p99 … longest …`.
     pub fn describe(&mut self) -> String {
         self.0.sort_unstable();
         let at =
@@ -42,7 +42,7 @@ pub struct Usage {
     pub cpu: Duration,
     /// Largest resident set, KiB.
     pub peak_kib: u64,
-    /// Present resident set, KiB.
+    /// Current resident set, KiB.
     pub resident_kib: u64,
 }
 
@@ -59,7 +59,7 @@ impl Usage {
     }
 
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        // The name of the program, in parentheses, may hold anything.
+        // The name of the program, in parentheses, may contain any character.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = fields.get(11)?.parse::<u32>().ok()? + fields.get(12)?.parse::<u32>().ok()?;
         let kib = |name: &str| {
@@ -74,7 +74,7 @@ impl Usage {
     }
 }
 
-/// Prints what a process took between two readings.
+/// Prints the resources that a process used between two readings.
 pub fn print_usage(before: Usage, after: Usage, wall: Duration) {
     let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
     println!(

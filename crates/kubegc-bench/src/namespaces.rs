@@ -1,4 +1,4 @@
-//! Namespaces with objects, deleted all at once: how long until the last is gone, and at which cost.
+//! Measures the deletion of namespaces with objects, all at once: the time until the last is gone, and the cost.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Usage, print_usage};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// Maximum duration per thousand objects, and its minimum in all.
+/// Maximum duration per thousand objects, and the minimum of that bound.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
-/// Interval of the checks that a namespace is gone.
+/// Interval between checks for the removal of a namespace.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Options of `kubegc-bench namespaces`.
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     objects: u32,
 }
 
-/// Makes them, deletes the namespaces, and waits until the last is gone.
+/// Creates the namespaces and objects, deletes the namespaces, and waits until the last is gone.
 pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
     let Options { namespaces, objects } = *options;
     let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());

@@ -1,4 +1,4 @@
-//! A cold start: from the start of the collector's process until it knows all objects.
+//! Measures a cold start: from the start of the collector's process until it has observed all objects.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -33,7 +33,7 @@ pub(crate) struct FillOptions {
     held: u32,
 }
 
-/// Makes ConfigMaps.
+/// Creates ConfigMaps.
 pub(crate) async fn fill(cluster: &Cluster, options: &FillOptions) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut owners = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Starts the collector, waits until it is ready, says what that took, and ends it.
+/// Starts the collector, waits until it is ready, prints the cost, and ends it.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let (program, arguments) = options.command.split_first().context("a command")?;
     let begun = Instant::now();
@@ -130,10 +130,10 @@ pub(crate) struct LaunchOptions {
     command: Vec<String>,
 }
 
-/// Output of `kubegc up` when it is ready.
+/// Line that `kubegc up` prints when it is ready.
 const READY: &str = "is ready on";
 
-/// Starts the server, waits until it prints that it is ready, and ends it, as often as asked for.
+/// Starts the server, waits until it prints that it is ready, and ends it; repeats this the configured number of times.
 pub(crate) async fn launch(options: &LaunchOptions) -> anyhow::Result<()> {
     let (program, arguments) = options.command.split_first().context("a command")?;
     let mut latencies = Latencies::default();
@@ -155,7 +155,7 @@ pub(crate) async fn launch(options: &LaunchOptions) -> anyhow::Result<()> {
             let none = Usage { cpu: Duration::ZERO, peak_kib: 0, resident_kib: 0 };
             print_usage(none, Usage::of(pid)?, begun.elapsed());
         }
-        // Not killed: it has temporary files to remove.
+        // Send a signal instead of killing the server, because it has temporary files to remove.
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process ID")?;
         kill_process(process, Signal::TERM)?;
         child.wait().await?;

@@ -1,5 +1,5 @@
-//! Workload controllers: Deployments until their pods are ready, updates of them, Jobs until they have expired, and the cost of
-//! pods at rest. The objects of `rollout` remain, so that `idle` can follow.
+//! Measures workload controllers: Deployments until their pods are ready, updates of them, Jobs until they have expired, and the
+//! cost of idle pods. The objects of `rollout` remain, so `idle` can follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, print_requests};
 use crate::finished::collection;
 use kubegc_bench::measure::{Usage, print_usage};
 
-/// Maximum duration per thousand pods, and its minimum in all.
+/// Maximum duration per thousand pods, and the minimum of that bound.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_mins(2);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 /// No measurement takes longer than a day.
@@ -57,7 +57,7 @@ pub(crate) struct IdleOptions {
     seconds: u32,
 }
 
-/// Watches the objects with the label of a run: the type of each event, and its object.
+/// Watches the objects with the label of a run. Yields the type of each event, and its object.
 async fn watch(
     cluster: &Cluster,
     collection: &str,
@@ -90,7 +90,7 @@ async fn watch(
     Ok(Box::pin(events))
 }
 
-/// Readings that are compared before and after.
+/// Readings to compare before and after a measurement.
 struct Reading {
     begun: Instant,
     requests: Option<BTreeMap<String, f64>>,
@@ -103,7 +103,7 @@ impl Reading {
         Ok(Self { begun: Instant::now(), requests, usage })
     }
 
-    /// Prints what happened since, for this number of units of work.
+    /// Prints the differences since this reading, for this number of units of work.
     async fn print(&self, cluster: &Cluster, pid: Option<u32>, units: f64) -> anyhow::Result<()> {
         let took = self.begun.elapsed();
         print_requests(self.requests.as_ref(), cluster.requests().await.as_ref(), units);
@@ -126,7 +126,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Reports whether `kubectl rollout status` would say that a Deployment has been rolled out.
+/// Reports whether `kubectl rollout status` would consider a Deployment rolled out.
 fn is_rolled_out(deployment: &Value) -> bool {
     let (wanted, status) = (deployment["spec"]["replicas"].as_i64(), &deployment["status"]);
     let is_observed = status["observedGeneration"].as_i64() >= deployment["metadata"]["generation"].as_i64();
@@ -134,7 +134,7 @@ fn is_rolled_out(deployment: &Value) -> bool {
     is_observed && counts.iter().all(|count| Some(status[count].as_i64().unwrap_or_default()) == wanted)
 }
 
-/// Creates Deployments, waits until every pod is ready, and updates them as often as asked for.
+/// Creates Deployments, waits until every pod is ready, and updates the Deployments the configured number of times.
 pub(crate) async fn rollout(
     cluster: &Cluster,
     options: &RolloutOptions,
@@ -275,7 +275,7 @@ pub(crate) async fn completions(
     reading.print(cluster, pid, f64::from(jobs)).await
 }
 
-/// Measures what a process takes while nothing changes.
+/// Measures the CPU time that a process uses while nothing changes.
 pub(crate) async fn idle(options: &IdleOptions, pid: Option<u32>) -> anyhow::Result<()> {
     let pid = pid.context("name the process with --pid")?;
     let (before, begun) = (Usage::of(pid)?, Instant::now());

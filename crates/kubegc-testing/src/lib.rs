@@ -52,18 +52,18 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tower::BoxError;
 
-/// Maximum wait of [`Cluster::settle`] before it reports the activity in progress.
+/// Maximum wait of [`Cluster::settle`] before it reports the work in progress.
 pub const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
-/// While a client of the test watches something, a controller under test may be about to act: it must have been quiet
-/// for this long.
+/// Time for which a controller under test must have been quiet. While a client of the test has a watch open, the controller behind
+/// it may be about to act.
 pub const CONTROLLER_QUIET: Duration = Duration::from_millis(20);
-/// Maximum time of [`Cluster::stuck`] to list everything.
+/// Maximum time that [`Cluster::stuck`] may take to list everything.
 const STUCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The user of [`Cluster::client`].
+/// User name of [`Cluster::client`].
 const ADMINISTRATOR: &str = "kubegc-testing";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Why an operation of a cluster failed.
+/// The reason why an operation on a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -78,7 +78,7 @@ pub enum Error {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The server refused a definition.
@@ -91,10 +91,10 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
-    /// Work was still in progress at the end of the bound.
+    /// Work was still in progress when the wait ended.
     #[error("not settled within {patience:?}: {}", moving.join("; "))]
     NotSettled {
-        /// The bound.
+        /// Maximum wait.
         patience: Duration,
         /// Remaining work of each part.
         moving: Vec<String>,
@@ -113,7 +113,8 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// The collectors to run, as in `kubegc up --controllers`: a name is on, `-name` is off, `*` is all others.
+    /// Sets the collectors to run, as in `kubegc up --controllers`: a name enables one, `-name` disables it, and `*` stands for all
+    /// others.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -165,7 +166,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts it.
+    /// Starts the cluster.
     pub async fn start(self) -> Result<Cluster, Error> {
         let beginning = Beginning::empty(self.controllers);
         let beginning = if self.runs_workloads { beginning.with_workloads() } else { beginning };
@@ -177,36 +178,36 @@ impl ClusterBuilder {
     }
 }
 
-/// A running cluster. It ends when this is dropped.
+/// A running cluster, which stops when this is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     embedded: Option<Arc<EmbeddedCluster>>,
     handle: Handle,
     parked: watch::Receiver<u64>,
-    /// The number of open watches of clients.
+    /// Number of watches that clients have open.
     watches: Arc<AtomicUsize>,
-    /// The thread ends when this is dropped.
+    /// Ends the thread when dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Cluster {
-    /// A cluster with every collector.
+    /// Starts a cluster with every collector.
     pub async fn start() -> Result<Self, Error> {
         Self::builder().start().await
     }
 
-    /// Options of a cluster to start.
+    /// Returns a builder with the options of a cluster to start.
     #[must_use]
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder { controllers: vec!["*".to_owned()], runs_workloads: false, definitions: Vec::new() }
     }
 
-    /// Starts another cluster with the same objects, collectors and clock: a prepared cluster serves many tests, each
-    /// of which gets a fork of its own and changes nothing for the others. Stored data is shared until one of them
-    /// writes.
+    /// Starts another cluster with the same objects, collectors and clock. One prepared cluster can serve many tests: each works on
+    /// its own fork, and changes nothing for the others. Forks share stored data until one of them writes.
     ///
-    /// The fork has its own keys and, if it is asked for one, its own port, so that kubeconfigs and tokens of this cluster are not valid there.
+    /// The fork has its own keys and, if its kubeconfig is requested, its own port. Kubeconfigs and tokens of this cluster are not
+    /// valid there.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -232,7 +233,7 @@ impl Cluster {
 
     async fn run(beginning: Beginning) -> Result<Self, Error> {
         let (parks, parked) = watch::channel(0);
-        // One thread: when it parks, everything that could run has run.
+        // With a single thread, everything that can run has run once the thread parks.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .on_thread_park(move || parks.send_modify(|count| *count += 1))
@@ -246,11 +247,11 @@ impl Cluster {
             .spawn(move || {
                 runtime.block_on(async move {
                     let embedded = EmbeddedCluster::start(beginning).await.map(Arc::new);
-                    // The caller may no longer wait for it.
+                    // The caller may have stopped waiting.
                     let _ = started.send(embedded);
                     let _ = stopped.await;
                 });
-                // Requests of clients that are dropped with the test may be in flight.
+                // Requests of clients that the test has dropped may still be in flight.
                 runtime.shutdown_background();
             })
             .map_err(Error::Thread)?;
@@ -263,13 +264,13 @@ impl Cluster {
         self.embedded.as_ref().ok_or(Error::Ended)
     }
 
-    /// A client of an administrator.
+    /// Returns an administrator's client.
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.client_of(self.embedded.as_ref().map(|embedded| embedded.in_process(ADMINISTRATOR)))
     }
 
-    /// A client of a user of these groups, with the permissions of its roles and bindings.
+    /// Returns the client of a user in these groups, with the permissions that its roles and bindings grant.
     #[must_use]
     pub fn client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
         self.client_of(self.embedded.as_ref().map(|embedded| embedded.in_process_as(user, groups)))
@@ -291,8 +292,8 @@ impl Cluster {
         Ok(self.embedded()?.kubeconfig()?)
     }
 
-    /// Installs the CustomResourceDefinitions of a file, or of the files of a directory (YAML or JSON); other
-    /// documents in them are skipped. When this returns, the resources are served.
+    /// Installs the CustomResourceDefinitions in a file, or in the files of a directory (YAML or JSON), and skips other documents.
+    /// When this returns, the server serves the resources.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -334,26 +335,25 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sets the clock of the collectors ahead: objects become due by age or by a time to live. Follow it by
-    /// [`Cluster::settle`].
+    /// Sets the collectors' clock ahead, so that objects become due by age or TTL. Call [`Cluster::settle`] afterwards.
     pub fn advance(&self, by: Duration) {
         if let Some(embedded) = &self.embedded {
             embedded.advance(by);
         }
     }
 
-    /// Waits until no collector has anything left to do: no request is in flight, every change has been observed and
-    /// decided on, nothing is due. A controller of the test that watches through a client of this cluster is waited
-    /// for as well: until it has received nothing and sent nothing for [`CONTROLLER_QUIET`].
+    /// Waits until no collector has anything left to do: no request is in flight, every change has been observed and decided on,
+    /// and nothing is due. Also waits for a controller of the test that watches through a client of this cluster, until it has
+    /// neither received nor sent anything for [`CONTROLLER_QUIET`].
     ///
     /// # Errors
     ///
-    /// [`Error::NotSettled`], which names the parts that are still busy, after [`SETTLE_PATIENCE`].
+    /// Returns [`Error::NotSettled`], which names the parts that are still busy, after [`SETTLE_PATIENCE`].
     pub async fn settle(&self) -> Result<(), Error> {
         self.settle_within(SETTLE_PATIENCE).await
     }
 
-    /// The same, with another bound.
+    /// Like [`Cluster::settle`], with another maximum wait.
     pub async fn settle_within(&self, patience: Duration) -> Result<(), Error> {
         let embedded = Arc::clone(self.embedded()?);
         let (parked, watches) = (self.parked.clone(), Arc::clone(&self.watches));
@@ -367,11 +367,11 @@ impl Cluster {
         }
     }
 
-    /// The stuck deletions, as in `kubegc stuck -o json`.
+    /// Returns the stuck deletions, as in `kubegc stuck -o json`.
     pub async fn stuck(&self) -> Result<Value, Error> {
         let embedded = Arc::clone(self.embedded()?);
         let handle = self.handle.clone();
-        // On a thread of its own: its future borrows, so that it cannot move between threads.
+        // The future borrows, and so cannot move between threads; run it on a thread of its own.
         let asked = self.handle.spawn_blocking(move || handle.block_on(embedded.stuck(STUCK_PATIENCE)));
         asked.await.map_err(|_| Error::Ended)?.map_err(Error::Cluster)
     }
@@ -382,13 +382,13 @@ impl Drop for Cluster {
         self.embedded.take();
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // Its panic has already been printed.
+            // The panic of the thread has already been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Returns when the thread of the cluster has nothing left to run, and controllers of the test have been quiet.
+/// Returns once the thread of the cluster has nothing left to run, and controllers of the test have been quiet.
 async fn rest(mut parked: watch::Receiver<u64>, watches: Arc<AtomicUsize>) {
     if watches.load(Ordering::Acquire) > 0 {
         tokio::time::sleep(CONTROLLER_QUIET).await;
@@ -401,7 +401,7 @@ async fn rest(mut parked: watch::Receiver<u64>, watches: Arc<AtomicUsize>) {
 /// The service behind a client.
 #[derive(Clone)]
 struct Service {
-    /// `None` when the cluster has ended.
+    /// `None` after the cluster has ended.
     way: Option<InProcess>,
     handle: Handle,
     requests: Option<ClientRequests>,
@@ -441,7 +441,7 @@ impl tower::Service<Request<kube::client::Body>> for Service {
             let going = requests.begin();
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            // On the runtime of the cluster: that of the test may be blocked, or without timers.
+            // Run on the cluster's runtime: the test's runtime may be blocked, or have no timers.
             let answered =
                 handle.spawn(async move { way.call(Request::from_parts(head, Full::new(body))).await });
             let answer = answered.await.map_err(|_| Error::Ended)?;
@@ -459,7 +459,7 @@ impl tower::Service<Request<kube::client::Body>> for Service {
     }
 }
 
-/// The definitions of a file or directory, in the order of their files.
+/// Reads the definitions in a file or directory, in the order of the files.
 fn definitions(path: &Path) -> Result<Vec<(PathBuf, Value)>, Error> {
     let failed = |path: &Path, reason: String| Error::Read { path: path.to_owned(), reason };
     let mut files = Vec::new();

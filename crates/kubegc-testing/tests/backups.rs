@@ -1,4 +1,4 @@
-//! The operator of `examples/` with kube-rs: for each Backup a Job, and a bucket that is released when the Backup is deleted.
+//! The operator of `examples/` with kube-rs: creates a Job for each Backup, and releases the bucket when the Backup is deleted.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Operator {
 }
 
 impl Operator {
-    /// Things outside of Kubernetes need a finalizer; here a ConfigMap stands for them.
+    /// Releases the bucket. Resources outside of Kubernetes need a finalizer; here a ConfigMap stands for the released bucket.
     async fn release(&self, backup: &DynamicObject) -> kube::Result<Action> {
         let name = format!("released-{}", backup.data["spec"]["bucket"].as_str().unwrap_or_default());
         let released: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -34,7 +34,7 @@ impl Operator {
         Ok(Action::await_change())
     }
 
-    /// The owner reference: garbage collection deletes the Job when the Backup is gone.
+    /// Creates the Job with an owner reference, so garbage collection deletes it once the Backup is gone.
     async fn create_job(&self, backup: &DynamicObject) -> kube::Result<Action> {
         let containers = json!([{"name": "backup", "image": "example.com/backup:1"}]);
         let job = json!({
@@ -73,7 +73,7 @@ async fn reconcile(
     .await
 }
 
-/// Marks the Job as finished, as its controller would: this cluster has the collectors alone.
+/// Marks the Job as finished, as its controller would: this cluster runs only collectors.
 async fn finish(jobs: &Api<Job>, name: &str) {
     let now = k8s_openapi::jiff::Timestamp::now();
     let status = json!({"status": {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": [
@@ -100,20 +100,20 @@ async fn a_backup_from_its_creation_to_its_deletion() {
         let mut object = DynamicObject::new(name, &backup);
         object.data = json!({"spec": {"bucket": name, "keepSeconds": 3600}});
         backups.create(&PostParams::default(), &object).await.unwrap();
-        // The operator is a client of the cluster: settling waits for it as well.
+        // The operator is a client of the cluster, so settling waits for it as well.
         cluster.settle().await.unwrap();
         jobs.get(name).await.expect("the operator has created the Job");
     };
     create("nightly").await;
     finish(&jobs, "nightly").await;
 
-    // Its time passes: the Job is collected, the Backup stays.
+    // The Job's TTL expires: the Job is collected, and the Backup stays.
     cluster.advance(Duration::from_hours(2));
     cluster.settle().await.unwrap();
     assert!(jobs.get_opt("nightly").await.unwrap().is_none());
     assert!(backups.get_opt("nightly").await.unwrap().is_some());
 
-    // The Backup is deleted: the operator releases the bucket, and the Job of another day is deleted with it.
+    // Deleting the Backup makes the operator release the bucket, and deletes the second Job.
     create("weekly").await;
     backups.delete("weekly", &DeleteParams::default()).await.unwrap();
     cluster.settle().await.unwrap();

@@ -1,4 +1,4 @@
-//! Use of a cluster in the tests of an operator.
+//! Shows how the tests of an operator use a cluster.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ async fn owned(maps: &Api<ConfigMap>, name: &str, owner: &ConfigMap) -> ConfigMa
     maps.create(&PostParams::default(), &dependent).await.unwrap()
 }
 
-/// A chain is deleted, from the first to the last, before settling returns; twenty times, to rule out luck.
+/// Settling returns only after the whole chain is deleted, from the first object to the last; twenty rounds rule out luck.
 #[tokio::test]
 async fn settled_is_settled() {
     let cluster = Cluster::start().await.unwrap();
@@ -47,7 +47,7 @@ async fn settled_is_settled() {
     }
 }
 
-/// Resources of definitions are collected whether or not settling has returned before.
+/// The collectors act on custom resources, whether or not the cluster has settled once before.
 #[tokio::test]
 async fn definitions_are_installed_and_collected() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ async fn definitions_are_installed_and_collected() {
     );
 }
 
-/// Time is set ahead, and due objects are deleted; before, they are kept.
+/// Objects are kept until the clock is set ahead, and deleted once they are due.
 #[tokio::test]
 async fn time_is_set_ahead() {
     let cluster = Cluster::start().await.unwrap();
@@ -114,7 +114,7 @@ async fn time_is_set_ahead() {
     assert!(jobs.get_opt("done").await.unwrap().is_none());
 }
 
-/// A terminating namespace is emptied and gone when settling returns; one that a finalizer blocks is reported.
+/// When settling returns, a terminating namespace is empty and gone; one that a finalizer blocks is reported.
 #[tokio::test]
 async fn namespaces_end_or_are_stuck() {
     let cluster = Cluster::start().await.unwrap();
@@ -147,7 +147,7 @@ async fn namespaces_end_or_are_stuck() {
     assert!(namespaces.get_opt("stays").await.unwrap().is_none());
 }
 
-/// A fork begins with the same objects, collectors and clock, and neither cluster changes the other.
+/// A fork starts with the same objects, collectors and clock, and neither cluster changes the other.
 #[tokio::test]
 async fn forks_share_prepared_objects_and_nothing_else() {
     let prepared = Cluster::start().await.unwrap();
@@ -185,7 +185,7 @@ async fn forks_share_prepared_objects_and_nothing_else() {
     assert!(maps(&second).get_opt("dependent").await.unwrap().is_some());
 }
 
-/// A controller of the test is waited for: each map gets a partner, and each partner a label.
+/// Settling waits for a controller of the test: each map gets a partner, and each partner a label.
 #[tokio::test]
 async fn a_controller_under_test_is_waited_for() {
     async fn reconcile(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
@@ -319,7 +319,7 @@ async fn workload_controllers_run_where_they_are_asked_for() {
 /// Returns the number of ports this process listens on.
 #[cfg(target_os = "linux")]
 fn listening() -> usize {
-    /// The state LISTEN in `/proc/net/tcp`.
+    /// The state LISTEN, as `/proc/net/tcp` encodes it.
     const LISTEN: &str = "0A";
     let own: std::collections::BTreeSet<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
@@ -331,7 +331,7 @@ fn listening() -> usize {
     rows.filter(|row| row[3] == LISTEN && own.contains(row[9])).count()
 }
 
-/// Nothing listens until somebody asks for the kubeconfig; then one port does, and is closed with the cluster.
+/// The cluster opens no port until its kubeconfig is requested. Then it opens one, and closes it when it stops.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
@@ -352,16 +352,16 @@ async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the port is closed with the cluster");
 }
 
-/// The largest share of this process' memory that one cluster may take. Some 5 MiB are measured, in a debug build.
+/// Maximum memory of this process that one cluster may take. Debug builds take some 5 MiB.
 const MOST_MEMORY_KIB: u64 = 32 << 10;
 
-/// Files and sockets that this process has open.
+/// Returns the number of files and sockets that this process has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Clusters that were started and forked, one after the other, leave no file open behind them, and those that run at the same time
-/// take little memory. Prints how long each took.
+/// Clusters that are started and forked one after the other leave no file open, and those that run at the same time take little
+/// memory. Prints how long each took.
 #[test]
 fn the_cost_of_a_start_and_of_a_fork() {
     let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(5);
@@ -403,19 +403,19 @@ fn the_cost_of_a_start_and_of_a_fork() {
     );
 }
 
-/// Reads a field of Linux' status of this process.
+/// Reads a field of this process's status in Linux.
 fn status(field: &str) -> String {
     let all = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// Reads a size in Linux' status of this process.
+/// Reads a size from this process's status in Linux.
 fn memory_kib(field: &str) -> u64 {
     status(field).split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-/// Many clusters in one process, one after the other and eight at the same time: the cost of each.
+/// Runs many clusters in one process, one after the other and eight at a time, and measures the cost of each.
 #[test]
 fn many_clusters_fit_into_a_process() {
     let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(40);

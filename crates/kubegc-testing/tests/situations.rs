@@ -1,4 +1,4 @@
-//! The same tests of one operator, once by waiting until nothing is left to do, and once by polling as with envtest:
+//! Runs the same tests of one operator twice: once by waiting until nothing is left to do, and once by polling as with envtest.
 //! docs/testing.md compares their lines and seconds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,13 +14,13 @@ use kube_runtime::controller::Action;
 use kubegc_testing::Cluster;
 use serde_json::json;
 
-/// Interval and duration of polling with envtest, until a test concludes that nothing will happen: those of
-/// Kubebuilder's tutorial.
+/// Interval of polling, and the time after which a test concludes that nothing will happen, as in Kubebuilder's tutorial for
+/// envtest.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const CONSISTENT_FOR: Duration = Duration::from_secs(10);
 const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The operator: each ConfigMap with the label `token` gets a Secret of its name, and loses it with the label.
+/// Reconciles: each ConfigMap with the label `token` gets a Secret of the same name, and loses the Secret with the label.
 async fn reconcile(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced((*client).clone(), "default");
     let secret = secrets.get_opt(&map.name_any()).await?;
@@ -43,7 +43,7 @@ async fn reconcile(map: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, k
     Ok(Action::await_change())
 }
 
-/// A cluster in which the operator runs.
+/// A cluster with the operator running in it.
 struct Bench {
     cluster: Cluster,
     maps: Api<ConfigMap>,
@@ -132,8 +132,8 @@ async fn by_settling() -> Vec<bool> {
     found
 }
 
-/// As `by_settling`. That something does not happen is awaited for `quiet`. Without a collector, as in envtest, the
-/// last two lines would wait in vain.
+/// Polls for the states that `by_settling` waits for. To show that something does not happen, waits for `quiet`. Without a
+/// collector, as in envtest, the last two waits would time out.
 async fn by_polling(quiet: Duration) -> Vec<bool> {
     let bench = Bench::start().await;
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ async fn by_polling(quiet: Duration) -> Vec<bool> {
     found.push(bench.has_secret().await);
     let uid = bench.secrets.get("app").await.unwrap().metadata.uid;
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
-    // The old one may still exist.
+    // The old Secret may still exist.
     eventually(|| async {
         let found = bench.secrets.get_opt("app").await.unwrap();
         found.is_some_and(|secret| secret.metadata.uid != uid)
@@ -154,7 +154,7 @@ async fn by_polling(quiet: Duration) -> Vec<bool> {
     found.push(bench.has_secret().await);
     bench.label(None).await;
     eventually(|| async { !bench.has_secret().await }).await;
-    // It may be recreated.
+    // The operator might recreate the Secret.
     consistently(|| async { !bench.has_secret().await }, quiet).await;
     found.push(bench.has_secret().await);
     bench.label(Some("yes")).await;
@@ -172,12 +172,12 @@ async fn settling_finds_what_polling_finds() {
     let begun = Instant::now();
     let settled = by_settling().await;
     let settling = begun.elapsed();
-    // `KUBEGC_SITUATIONS=whole` waits as long as Kubebuilder's tutorial does.
+    // With `KUBEGC_SITUATIONS=whole`, the test waits as long as Kubebuilder's tutorial does.
     let is_whole = std::env::var_os("KUBEGC_SITUATIONS").is_some();
     let begun = Instant::now();
     let polled = by_polling(if is_whole { CONSISTENT_FOR } else { POLL_INTERVAL }).await;
     println!("settling: {settling:?}; polling: {:?}", begun.elapsed());
-    // Without the label; with it; recreated; without; with it again; and without its owner.
+    // Without the label; with it; after a deletion; without the label; with it again; and without the owner.
     assert_eq!(settled, [false, true, true, false, true, false]);
     assert_eq!(polled, settled);
 }

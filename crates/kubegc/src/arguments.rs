@@ -1,10 +1,10 @@
-//! Flags of the cluster before the command, as kubectl takes them: `kubegc -n shop stuck`.
+//! Cluster flags before the command, as kubectl accepts them: `kubegc -n shop stuck`.
 
 use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
-/// The command whose flags of the cluster and of namespaces are those of all.
+/// A command that has all the flags for clusters and namespaces.
 const EXAMPLE: &str = "stuck";
 /// The flags that may stand before the command.
 const GLOBAL: [&str; 11] = [
@@ -21,7 +21,7 @@ const GLOBAL: [&str; 11] = [
     "request-timeout",
 ];
 
-/// The global flag of a word, and whether its value is the next word.
+/// Returns the global flag that a word names, and whether its value is the next word.
 pub(crate) fn global<'a>(command: &'a Command, word: &str) -> Option<(&'a Arg, bool)> {
     let (name, is_attached) = word.split_once('=').map_or((word, false), |(name, _)| (name, true));
     let flags = command.find_subcommand(EXAMPLE)?.get_arguments();
@@ -37,8 +37,7 @@ pub(crate) fn global<'a>(command: &'a Command, word: &str) -> Option<(&'a Arg, b
     Some((flag, flag.get_action().takes_values() && !is_attached))
 }
 
-/// The words of a command line with the global flags behind the command. What is no such line is left as it is, for the
-/// parser to explain.
+/// Moves global flags behind the command. Returns any other command line unchanged, for the parser to explain.
 pub(crate) fn ordered(command: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut at = 1;
     while let Some(word) = words.get(at).and_then(|word| word.to_str()) {

@@ -1,4 +1,4 @@
-//! The commands, a file each: options, the call, and how its answer is shown.
+//! The commands, one per file: options, the call, and the output.
 
 mod agreement;
 pub(crate) mod apiserver;
@@ -38,17 +38,17 @@ pub(crate) mod up;
 pub(crate) mod version;
 pub(crate) mod why;
 
-/// Not everything could be done, and the output says what: exit code 1.
+/// Something could not be done, as the output already says: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("not everything could be done")]
 pub(crate) struct Incomplete;
 
-/// The answer to the question before a change was no, and the output says so: exit code 1.
+/// The user declined the change: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("nothing was changed")]
 pub(crate) struct NotAgreed;
 
-/// Part of a deletion would be refused or get stuck, or does: exit code 3.
+/// Part of a deletion is, or would be, refused or stuck: exit code 3.
 #[derive(Debug, thiserror::Error)]
 #[error("part of the deletion would be refused or get stuck")]
 pub(crate) struct PlanWouldGetStuck;

@@ -1,5 +1,5 @@
-//! Kubernetes Events about deletions, where upstream has none: what a collector deletes in a namespace, as one Event for each
-//! reason, whose count rises while deletions continue. Objects at cluster scope have an Event each.
+//! Kubernetes Events about deletions, which upstream does not write: one Event per reason for the objects that a collector deletes
+//! in a namespace, whose count rises while deletions continue. Cluster-scoped objects have an Event each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,45 +19,45 @@ use serde_json::{Value, json};
 
 /// Time for which deletions are counted before an Event reports them.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Maximum number of Events that one period writes; further deletions are in the journal alone.
+/// Maximum number of Events written per period; further deletions are only in the journal.
 const EVENTS_AT_ONCE: usize = 100;
-/// An Event that has not changed for this time is finished: later deletions begin another one.
+/// Time without changes after which an Event is finished; later deletions start another one.
 const SERIES_IDLE: Duration = Duration::from_mins(10);
-/// Maximum number of Events that are remembered, so that their count can rise.
+/// Maximum number of Events remembered in order to raise their count.
 const SERIES_REMEMBERED: usize = 1_000;
 /// Maximum number of objects of one kind that a message names.
 const NAMES_SHOWN: usize = 3;
 /// Maximum number of kinds that a message names.
 const KINDS_SHOWN: usize = 8;
-/// Time without Events in a namespace that refused one; doubled each further time, up to the longest.
+/// Pause after a namespace refuses an Event; doubles with each further refusal, up to the longest.
 const FIRST_SILENCE: Duration = Duration::from_mins(1);
 const LONGEST_SILENCE: Duration = Duration::from_hours(1);
-/// Maximum number of namespaces that are remembered to refuse Events.
+/// Maximum number of namespaces remembered for refusing Events.
 const SILENCES_REMEMBERED: usize = 1_000;
-/// Events about objects at cluster scope are in this namespace, and those about namespaces that are gone. The latter name no objects:
-/// whoever reads Events here may not be allowed to see them.
+/// Namespace of Events about cluster-scoped objects, and about namespaces that are gone. The latter Events name no objects, because
+/// readers of Events here may not be allowed to see them.
 const DEFAULT_NAMESPACE: &str = "default";
-/// Collectors that write an Event about each deletion themselves, as upstream does.
+/// Collectors that write their own Event about each deletion, as upstream does.
 const WITH_OWN_EVENTS: [Controller; 2] = [Controller::LegacyTokenCleaner, Controller::NodeLifecycle];
-/// Deletions of Events have no Events: they would never end.
+/// Resources whose deletion is not reported: Events about deleted Events would never end.
 const UNREPORTED: [&str; 2] = ["events", "events.events.k8s.io"];
 
-/// Subject of an Event, with the deleting collector and the reason.
+/// Subject of an Event, with the collector and its reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     about: EventSubject,
     controller: &'static str,
     code: &'static str,
     message: &'static str,
-    /// The retention policy that it was due by.
+    /// The retention policy by which the object was due.
     policy: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EventSubject {
-    /// The contents of a namespace.
+    /// The objects in a namespace.
     Namespace(Arc<str>),
-    /// One object at cluster scope: apiVersion, kind, name and UID.
+    /// One cluster-scoped object: apiVersion, kind, name and UID.
     Object(String, Arc<str>, Arc<str>, Uid),
 }
 
@@ -86,12 +86,12 @@ impl Counts {
         }
     }
 
-    /// As the field `count` of Events holds it.
+    /// Returns the total for the field `count` of Events.
     fn total(&self) -> i32 {
         i32::try_from(self.0.values().map(|deleted| deleted.number).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
-    /// `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`, or without the names.
+    /// Formats the counts as `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`, or without the names.
     fn shown(&self, are_named: bool) -> String {
         let one = |(kind, deleted): (&Arc<str>, &DeletedObjects)| {
             if !are_named {
@@ -122,8 +122,8 @@ struct Pending {
 pub(crate) struct DeletionEvents(Arc<Mutex<Pending>>);
 
 impl DeletionEvents {
-    /// Counts what one collector deletes; the table says what the resources of its effects are called. None for a collector that
-    /// writes Events itself.
+    /// Returns an observer that counts the deletions of one collector, or `None` if the collector writes its own Events. The table
+    /// names the resources of its effects.
     pub(crate) fn observer(
         &self,
         controller: Controller,
@@ -169,7 +169,7 @@ impl DeletionEvents {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes Events until it is dropped.
+    /// Writes Events until the future is dropped.
     pub(crate) async fn write(self, client: ApiClient) {
         let mut writer = Writer::new(client);
         let mut period = tokio::time::interval(PERIOD);
@@ -181,7 +181,7 @@ impl DeletionEvents {
     }
 }
 
-/// An Event that was written, and what it reports.
+/// A written Event, and the counts that it reports.
 struct Series {
     namespace: String,
     name: String,
@@ -189,7 +189,7 @@ struct Series {
     counts: Counts,
 }
 
-/// A namespace that refuses Events: by missing permissions, a quota or admission.
+/// A namespace that refuses Events because of missing permissions, a quota or admission.
 struct Silence {
     until: Instant,
     lasts: Duration,
@@ -197,9 +197,9 @@ struct Silence {
 
 /// Result of a request.
 enum Sent {
-    /// The server answered, and did not forbid it.
+    /// The server answered, and did not forbid the request.
     Answered(Answer),
-    /// It was forbidden in this namespace, or could not be sent: there is no Event.
+    /// The request was forbidden in this namespace or could not be sent, so there is no Event.
     Failed,
 }
 
@@ -227,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Reports whether an Event that exists reports it now.
+    /// Raises the count of an existing Event. Returns false if there is none, and a new one must be created.
     async fn raise(&mut self, key: &Key, counts: &Counts) -> bool {
         let Some(mut series) = self.series.remove(key) else { return false };
         series.counts.extend(counts.clone());
@@ -241,7 +241,7 @@ impl Writer {
         let merge = http::HeaderValue::from_static("application/merge-patch+json");
         request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
         match self.send(&series.namespace, request).await {
-            // It has expired, or has been deleted with its namespace.
+            // The Event has expired, or was deleted with its namespace.
             Sent::Answered(answer) if answer.head.status == StatusCode::NOT_FOUND => false,
             Sent::Answered(_) | Sent::Failed => {
                 self.series.insert(key.clone(), series);
@@ -252,7 +252,7 @@ impl Writer {
 
     async fn create(&mut self, key: Key, counts: Counts) {
         let home = match &key.about {
-            // A terminating namespace takes no new Events.
+            // A terminating namespace accepts no new Events.
             EventSubject::Namespace(name) if key.controller != Controller::Namespace.event_source() => {
                 Some(Arc::clone(name))
             }
@@ -279,7 +279,7 @@ impl Writer {
         }
     }
 
-    /// Sends a request about Events in a namespace, unless the namespace refused one a short time ago.
+    /// Sends a request about Events in a namespace, unless the namespace refused one recently.
     async fn send(&mut self, namespace: &str, request: http::Request<Full<Bytes>>) -> Sent {
         if self.silent.get(namespace).is_some_and(|silence| Instant::now() < silence.until) {
             return Sent::Failed;
@@ -335,8 +335,8 @@ fn events_in(namespace: &str) -> String {
     path
 }
 
-/// `DeletedObjects 12 Pods (web-1, web-2, web-3, …): every owner is absent`, as an Event in this namespace says it: names of objects are for
-/// those who read Events in their own namespace.
+/// Returns the message for an Event in this namespace: `DeletedObjects 12 Pods (web-1, web-2, web-3, …): every owner is absent`. It
+/// names objects only to readers of Events in the objects' own namespace.
 fn message(key: &Key, counts: &Counts, namespace: &str) -> String {
     let policy = key.policy.as_ref().map_or_else(String::new, |name| format!(" (retention policy {name})"));
     match &key.about {
@@ -347,7 +347,7 @@ fn message(key: &Key, counts: &Counts, namespace: &str) -> String {
     }
 }
 
-/// RFC 3339 with whole seconds, as `metav1.Time` is written.
+/// Formats a time as RFC 3339 with whole seconds, as `metav1.Time` is written.
 fn seconds(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -362,11 +362,11 @@ fn event(key: &Key, counts: &Counts, namespace: &str, now: jiff::Timestamp) -> V
             (json!({"apiVersion": api_version, "kind": &**kind, "name": &**name, "uid": uid}), name)
         }
     };
-    // The server demands that an Event outside `default` names its own namespace here.
+    // The server requires that an Event outside `default` names its own namespace here.
     if namespace != DEFAULT_NAMESPACE {
         involved["namespace"] = namespace.into();
     }
-    // Names of roles may have characters that names of Events may not.
+    // Names of roles may contain characters that names of Events may not.
     let prefix: String =
         name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-' || *c == '.').collect();
     let prefix = prefix.trim_matches(['-', '.']).to_lowercase();
@@ -442,7 +442,7 @@ mod tests {
         counter.finished(&effect, outcome, 1, Duration::ZERO);
     }
 
-    /// Deletions by two policies are two Events, each with the name of its policy.
+    /// Deletions by two policies become two Events, each with the name of its policy.
     #[test]
     fn a_policy_is_named() {
         let fact = |text: &str| gc_types::Evidence::Fact(text.into());
@@ -521,7 +521,7 @@ mod tests {
         assert!(nameless.starts_with("2 R0s, 2 R1s, "), "{nameless}");
     }
 
-    /// A deletion is reported once, and Events about the deletion of Events would never end.
+    /// Each deletion is reported once, and deletions of Events are not reported, because that would never end.
     #[test]
     fn nothing_is_reported_twice() {
         let events = DeletionEvents::default();
@@ -538,7 +538,7 @@ mod tests {
         ApiClient::in_process(move |request| way.call(request))
     }
 
-    /// The same, whose refused requests are counted.
+    /// Returns a client of this user that counts its refused requests.
     fn counting_refusals(up: &Up, user: &str, refused: &Arc<AtomicUsize>) -> ApiClient {
         let (way, refused) = (up.server.in_process_as(user, &[]), Arc::clone(refused));
         ApiClient::in_process(move |request| {
@@ -566,15 +566,15 @@ mod tests {
         value
     }
 
-    /// Deletions in a namespace that are counted and not reported yet.
+    /// Returns the number of deletions in a namespace that are counted and not reported yet.
     fn counted_in(events: &DeletionEvents, namespace: &str) -> i32 {
         let about = EventSubject::Namespace(namespace.into());
         let pending = events.0.lock().unwrap();
         pending.counts.iter().filter(|(key, _)| key.about == about).map(|(_, counts)| counts.total()).sum()
     }
 
-    /// Creates an owner with two dependents, deletes the owner, and waits until both deletions are counted: on a busy machine,
-    /// the collector may rest because it has not got the change yet.
+    /// Creates an owner with two dependents, deletes the owner, and waits until both deletions are counted. Settling alone is not
+    /// enough: on a busy machine, the collector may be idle because it has not received the change yet.
     async fn collect(events: &DeletionEvents, up: &Up, client: &ApiClient, namespace: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let map = |name: &str, owners: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}});
@@ -599,8 +599,8 @@ mod tests {
         ours.collect()
     }
 
-    /// On a server: the Event is in the namespace, its count rises, and that about a namespace that is gone is in `default`. What is
-    /// granted with `kubegc rbac` is enough, and less is said.
+    /// On a server, the Event is in the namespace and its count rises; the Event about a namespace that is gone is in `default`.
+    /// The permissions of `kubegc rbac` suffice; with fewer, fewer Events are written.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_collector_at_work_has_its_events() {
         let events = DeletionEvents::default();
@@ -654,13 +654,13 @@ mod tests {
             assert!(message.starts_with(&format!("Deleted {count} ConfigMaps (")), "{message}");
             assert!(message.ends_with("): every owner is absent"), "{message}");
         }
-        // An Event that was deleted is written again, with what is new.
+        // A deleted Event is created again, with the new deletions only.
         call(&client, Method::DELETE, &events_in("shop"), None).await;
         collect(&events, &up, &client, "shop").await;
         writer.write(events.take()).await;
         assert_eq!(shown(&client, "shop").await[0].1, 2);
 
-        // While the namespace terminates, the server would refuse an Event in it, and is not asked.
+        // The server would refuse an Event in a terminating namespace, so the collector does not send one.
         let maps = "/api/v1/namespaces/shop/configmaps";
         for (name, finalizers) in [("left", json!([])), ("held", json!(["example.com/held"]))] {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -687,7 +687,7 @@ mod tests {
         })
         .await;
 
-        // Other namespaces still accept Events that one refuses, for example by a quota.
+        // If one namespace refuses Events, for example by a quota, the others still receive theirs.
         let refused = Arc::new(AtomicUsize::new(0));
         let mut stranger = Writer::new(counting_refusals(&up, "stranger", &refused));
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

@@ -1,4 +1,4 @@
-//! The laws of configurations, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Properties of configurations, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 
 pub use crate::commands::node::fuzz::kubelet_configuration;
 pub use crate::commands::run::fuzz::controller_manager_configuration;

@@ -1,10 +1,10 @@
-//! The help of the program itself: its commands by task, short with `-h` and described with `--help`.
+//! The help of the program itself: its commands by task, listed with `-h` and described with `--help`.
 
 use std::fmt::Write as _;
 
 use clap::Command;
 
-/// Commands by task, in the order in which people meet them.
+/// Commands by task, in the order in which users meet them.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Try", &["up", "down", "demo", "ui", "top"]),
     ("Ask", &["stuck", "why", "tree", "plan", "garbage", "journal", "doctor", "mcp"]),
@@ -12,16 +12,16 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Recover", &["recorder", "undo", "relink", "backup", "restore"]),
     ("Develop", &["apiserver", "envtest", "completion", "version"]),
 ];
-/// Around the groups, which come last: clap lists commands in one piece.
+/// Template without the command list, because clap cannot divide that into groups; the groups come last.
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}";
 
-/// Shows the commands of a program by task.
+/// Lists the commands of a program by task.
 pub(crate) fn by_task(command: Command) -> Command {
     let (short, long) = (names(), descriptions(&command));
     command.help_template(TEMPLATE).after_help(short).after_long_help(long)
 }
 
-/// A line for each group.
+/// Returns a line per group.
 fn names() -> String {
     let mut text = String::new();
     for (group, commands) in GROUPS {
@@ -32,7 +32,7 @@ fn names() -> String {
     text
 }
 
-/// A line for each command.
+/// Returns a line per command.
 fn descriptions(command: &Command) -> String {
     let mut text = String::new();
     for (group, commands) in GROUPS {
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines of a terminal.
+    /// Number of lines of a terminal.
     const SCREEN: usize = 24;
 
     #[test]

@@ -1,5 +1,5 @@
-//! `kubegc`: everything that Kubernetes calls garbage collection, in one binary. [`main`] is the whole program; it is a
-//! library only for tests and fuzz targets.
+//! `kubegc`: everything that Kubernetes calls garbage collection, in one binary. [`main`] is the whole program; it is a library
+//! only for tests and fuzz targets.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ mod help;
 
 /// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]
-// As for kubectl, the last one counts of flags that are repeated, for example behind an alias.
+// As with kubectl, the last of several repeated flags counts, for example after an alias.
 #[command(name = "kubegc", version, arg_required_else_help = true, args_override_self = true)]
 struct CommandLine {
     #[command(subcommand)]
@@ -100,19 +100,19 @@ enum Command {
     Demo(commands::demo::Options),
 }
 
-/// Under this name kubectl asks for completions of `kubectl gc`.
+/// Name under which kubectl requests completions of `kubectl gc`.
 const COMPLETER: &str = "kubectl_complete-gc";
 
-/// The command line with its defaults, and its commands by task.
+/// Returns the command line with its defaults, and its commands by task.
 #[must_use]
 pub fn described() -> clap::Command {
     help::by_task(listed())
 }
 
-/// The command line with its defaults, for what lists commands in its own way.
+/// Returns the command line with its defaults, for callers that list commands in their own way.
 fn listed() -> clap::Command {
     with_heading_flags(CommandLine::command()).mut_subcommand("run", |run| {
-        // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
+        // On a cluster, kube-controller-manager keeps running the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(commands::run::DEFAULT_CONTROLLERS))
     })
 }
@@ -131,9 +131,9 @@ fn with_heading_flags(command: clap::Command) -> clap::Command {
     })
 }
 
-/// The id of `--output`.
+/// Id of the argument `--output`.
 const OUTPUT: &str = "output";
-/// The flag and the id of `--no-headers`.
+/// Id of the flag `--no-headers`, and its name.
 const NO_HEADERS: &str = "no-headers";
 
 fn no_headers_flag() -> clap::Arg {
@@ -147,7 +147,7 @@ fn leaves_out_headings(matches: &clap::ArgMatches) -> bool {
     is_given || matches.subcommand().is_some_and(|(_, below)| leaves_out_headings(below))
 }
 
-/// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
+/// Parses the command line. Under the name `kubectl-gc`, the binary is kubectl's plugin, and its help shows that.
 fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_plugin = std::path::Path::new(&called)
@@ -166,7 +166,7 @@ fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
     (CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), given)
 }
 
-/// Does what the command line of this process says.
+/// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
@@ -220,14 +220,14 @@ pub fn main() -> ExitCode {
 
 /// Exit code for invalid options or configuration, like clap's own errors.
 const USAGE: u8 = 2;
-/// Exit code for a deletion of which a part would be refused or get stuck, or does.
+/// Exit code for a deletion of which part is, or would be, refused or stuck.
 const WOULD_GET_STUCK: u8 = 3;
 
-/// The exit code of what was done, and a line about what went wrong.
+/// Returns the exit code of a result, and prints a line about an error.
 fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
-        // A plan was shown, and part of it would get stuck.
+        // The command has shown a plan, part of which would get stuck.
         Err(error) if error.is::<commands::PlanWouldGetStuck>() => ExitCode::from(WOULD_GET_STUCK),
         // The output already says what is wrong.
         Err(error) if is_reported(&error) => ExitCode::FAILURE,
@@ -241,7 +241,7 @@ fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    // An error of a connection has a context.
+    // An error of a connection carries a context.
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 

@@ -1,5 +1,5 @@
-//! `kubegc run` attached to a server over TLS, under exactly the permissions that it asks for: faults, replicas, and the
-//! manifests that install it.
+//! `kubegc run` attached to a server over TLS, with exactly the permissions that it asks for: faults, replicas, and the manifests
+//! that install it.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;

@@ -1,5 +1,5 @@
-//! What is beside the listeners: users of the page's API, machine providers, records, and etcd; each hostile to a process of its own, beside
-//! an administrator.
+//! Attacks other than those on the listeners: users of the page's API, machine providers, records, and etcd, each hostile to its
+//! own process, beside an administrator.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -22,17 +22,17 @@ use tokio::net::{TcpListener, TcpStream};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Hostile clients at a time.
+/// Number of concurrent hostile clients.
 const CLIENTS: usize = 16;
 
 async fn create(client: &kube::Client, path: &str, object: Value) {
     assert_eq!(code(client, Method::POST, path, &[], &object).await, 201, "{path}");
 }
 
-/// Requests that this user may make: a question, answered with the user's rights, and a link to the page.
+/// Requests that this user may make: a question, answered with the user's permissions, and a link to the page.
 const MAY: [&str; 2] = ["/ask", "/link"];
 
-/// Questions that a user may ask who may read ConfigMaps of one namespace, and orders that this user may not give.
+/// Returns questions for a user who may read ConfigMaps of one namespace, and orders that this user may not give.
 fn questions() -> Vec<(Method, String, Value)> {
     let paths = [
         "overview",
@@ -103,7 +103,7 @@ async fn administrators_are_answered_beside_narrow_users_of_the_page() {
     assert_eq!(*granted.lock().unwrap(), Vec::<String>::new());
 }
 
-/// Nodes whose machines are asked for once a second.
+/// Creates nodes whose machines are asked for once a second.
 async fn nodes(client: &kube::Client) {
     for number in 0..20 {
         let node = json!({"metadata": {"name": format!("n{number}")}, "spec": {"providerID": format!("rack://{number}")}});
@@ -126,7 +126,7 @@ async fn count_lines(path: std::path::PathBuf, tried: Arc<AtomicUsize>) {
 async fn administrators_are_answered_beside_machine_commands() {
     let folder = tempfile::tempdir().unwrap();
     let (script, calls) = (folder.path().join("machines"), folder.path().join("calls"));
-    // Each in turn: output without end, errors without end, a child that stays, silence.
+    // Each in turn: endless output, endless errors, a child that stays, silence.
     let text = format!(
         "#!/bin/sh\necho x >> {0}\ncase $(($(wc -l < {0}) % 4)) in\n0) exec yes;;\n1) exec yes >&2;;\n2) sleep 5 & exec yes;;\n*) exec sleep 5;;\nesac\n",
         calls.display()
@@ -183,7 +183,7 @@ async fn administrators_are_answered_beside_machine_webhooks() {
     .await;
 }
 
-/// A client of the stand-in for kube-apiserver with this token.
+/// Returns a client of the stand-in for kube-apiserver with this token.
 fn client_of_envtest(port: u16, token: &str) -> kube::Client {
     let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
     config.accept_invalid_certs = true;
@@ -192,7 +192,7 @@ fn client_of_envtest(port: u16, token: &str) -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-/// What listens is for this machine alone, which has other users.
+/// The listener is only for this machine, which has other users.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn administrators_are_answered_beside_hostile_users_of_envtest() {
     let folder = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ impl Drop for Program {
     }
 }
 
-/// Everything but records that somebody may put where records are.
+/// Writes everything but records into the directory of records.
 fn spoil(records: &Path) {
     std::fs::create_dir_all(records).unwrap();
     let at = |name: &str| records.join(name);
@@ -327,7 +327,7 @@ async fn recorder_and_undo_hold_little_of_hostile_records() {
     assert!(most < 256, "{most} MiB");
 }
 
-/// A relay to etcd that is slow, or damages what etcd says.
+/// Starts a relay to etcd that is slow, or damages etcd's messages.
 async fn relay(etcd: u16, is_damaging: Arc<AtomicBool>, damaged: Arc<AtomicUsize>) -> u16 {
     const DELAY: Duration = Duration::from_millis(10);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -344,7 +344,7 @@ async fn relay(etcd: u16, is_damaging: Arc<AtomicBool>, damaged: Arc<AtomicUsize
                 while let Ok(length @ 1..) = answers.read(&mut bytes).await {
                     tokio::time::sleep(DELAY).await;
                     if is_damaging.load(Ordering::Relaxed) {
-                        // Within messages, and in their lengths.
+                        // The damage is within messages, and in their lengths.
                         bytes[..length].iter_mut().skip(9).step_by(7).for_each(|byte| *byte ^= 0x55);
                         damaged.fetch_add(1, Ordering::Relaxed);
                     }
@@ -395,7 +395,7 @@ async fn a_server_outlives_an_etcd_that_is_slow_or_malicious() {
         is_damaging.store(true, Ordering::Relaxed);
         let is_damaging = Arc::clone(&is_damaging);
         tasks.spawn(async move {
-            // It ends with the attack.
+            // The damage ends with the attack.
             let _ends = Restore(is_damaging);
             std::future::pending::<()>().await;
         });

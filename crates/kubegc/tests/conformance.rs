@@ -1,7 +1,7 @@
 //! Replays the recorded behaviour of kube-apiserver v1.36.2 against a freshly started server.
 //!
-//! The recordings are in `conformance/recordings`. Scenarios that differ on purpose are in `conformance/excused.toml`, each with
-//! its reason; an excuse that is no longer needed fails the test too.
+//! The recordings are in `conformance/recordings`. Intended differences are in `conformance/excused.toml`, each scenario with its
+//! reason; an excuse that is no longer needed fails the test too.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -17,7 +17,7 @@ use support::etcd::EtcdServer;
 use support::{Kubegc, repository};
 use support_cluster::{Admin, Run, privileged_for_all, until};
 
-/// The lines `name = "value"` of a section of a file in `conformance`.
+/// Returns the lines `name = "value"` of a section of a file in `conformance`.
 fn section(file: &str, wanted: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(repository().join("conformance").join(file)).unwrap();
     let mut section = String::new();
@@ -36,7 +36,7 @@ fn section(file: &str, wanted: &str) -> Vec<(String, String)> {
     lines
 }
 
-/// Returns the entries of a folder's excuses, each with its reason.
+/// Returns the excused entries of a directory, each with its reason.
 fn excuses(folder: &str) -> Vec<String> {
     let lines = section("excused.toml", folder).into_iter();
     lines
@@ -47,17 +47,17 @@ fn excuses(folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// Scenarios named in the excuses of a folder.
+/// Returns the scenarios that are excused in a directory.
 fn excused(folder: &str) -> BTreeSet<String> {
     excuses(folder).into_iter().map(|name| format!("{name}.http")).collect()
 }
 
-/// Returns a folder of the recordings.
+/// Returns a directory of the recordings.
 fn recordings(folder: &str) -> PathBuf {
     repository().join("conformance/recordings").join(folder)
 }
 
-/// Replays a folder of scenarios; the differences must be exactly those that the section excuses.
+/// Replays the scenarios of a directory; the differences must be exactly those that the section excuses.
 fn replay(server: &Kubegc, folder: &str, section: &str) {
     let scenarios = recordings("scenarios");
     let output = Command::new("python3")
@@ -80,7 +80,7 @@ fn the_server_answers_as_kube_apiserver_does() {
     replay(&server, "api", "api");
 }
 
-/// Replays generated stories and returns what the runner printed, and whether nothing differed.
+/// Replays generated stories; returns the output of the runner, and whether nothing differed.
 fn replay_stories(server: &Kubegc, arguments: &[&str]) -> (String, bool) {
     let stories = recordings("stories");
     let output = Command::new("python3")
@@ -96,7 +96,7 @@ fn replay_stories(server: &Kubegc, arguments: &[&str]) -> (String, bool) {
     (text, output.status.success())
 }
 
-/// The percentages of equal answers by theme, from the second table that the runner prints.
+/// Returns the percentages of equal answers by theme, from the second table that the runner prints.
 fn figures(text: &str) -> BTreeMap<String, Vec<f64>> {
     let rows = text.lines().skip_while(|line| !line.starts_with("theme")).skip(1);
     rows.take_while(|line| !line.is_empty())
@@ -109,8 +109,8 @@ fn figures(text: &str) -> BTreeMap<String, Vec<f64>> {
         .collect()
 }
 
-/// The generated stories are answered at least as well as when `conformance/fidelity.toml` was written; stories that
-/// are excused still differ.
+/// The generated stories are answered at least as well as when `conformance/fidelity.toml` was written; excused stories still
+/// differ.
 #[test]
 fn all_generated_stories_are_answered_as_well_as_ever() {
     // The stories were recorded with kube-apiserver's own default range of Service addresses.
@@ -169,14 +169,14 @@ fn the_collectors_end_as_those_of_kube_controller_manager_do() {
     replay(&server, "gc", "gc");
 }
 
-/// The same, with `kubegc run` attached over TLS to a server of its own process, under exactly the
-/// permissions that it asks for.
+/// Replays the scenarios with `kubegc run` attached over TLS to a server in its own process, with exactly the permissions that it
+/// asks for.
 fn replay_attached(arguments: &[&str]) {
     let server = Kubegc::start_with("apiserver", arguments);
     let run = Run::with(&privileged_for_all(&server), &["--controllers=*"]);
     until("it leads", || run.leads() && run.is_ready());
     replay(&server, "gc", "gc-run");
-    // The scenarios delete namespaces, which take no new Events while they terminate; a collector that may not write Events at
+    // The scenarios delete namespaces, which accept no new Events while they terminate; a collector that may not write Events at
     // all says so in its log.
     let mut refusals = Admin::of(&server).refusals(403);
     refusals.retain(|line| !line.contains("verb=\"CREATE\",group=\"\",version=\"v1\",resource=\"events\""));

@@ -26,7 +26,7 @@ use runtime::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Never crosses a threshold, and lets every image go as soon as it has been seen.
+/// Never crosses a threshold, and lets every image be removed once it has been seen.
 const OBSERVE: [&str; 8] = [
     "--once",
     "--collect",
@@ -37,7 +37,7 @@ const OBSERVE: [&str; 8] = [
     "--image-gc-low-threshold",
     "99",
 ];
-/// Always crosses it, so that everything removable is removed.
+/// Always crosses it, so everything removable is removed.
 const ALL: [&str; 8] = [
     "--once",
     "--collect",
@@ -105,13 +105,13 @@ fn numbered(name: &str, count: u64, bytes: usize) -> Vec<TestImage> {
     (0..count).map(|n| TestImage::unique(&format!("localhost/{name}:{n}"), seed + n, bytes)).collect()
 }
 
-/// Bytes in all and available.
+/// Returns the total and available bytes.
 fn space(path: &Path) -> (u64, u64) {
     let found = rustix::fs::statvfs(path).unwrap();
     (found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 }
 
-/// First sight and last use by identifier, as saved.
+/// Returns the saved times of first sight and last use by identifier.
 fn ages(containerd: &Containerd) -> BTreeMap<String, (i64, Option<i64>)> {
     let text = std::fs::read(containerd.state_directory().join("images.json")).unwrap();
     let saved: Value = serde_json::from_slice(&text).unwrap();
@@ -121,7 +121,7 @@ fn ages(containerd: &Containerd) -> BTreeMap<String, (i64, Option<i64>)> {
         .collect()
 }
 
-/// The images of a dry run, in the order in which they would go.
+/// Returns the images of a dry run in the order of their removal.
 fn names_of_plan(plan: &[u8]) -> Vec<String> {
     let plan: Value = serde_json::from_slice(plan).expect("a plan in JSON");
     plan["images"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
@@ -155,7 +155,7 @@ fn images_go_down_to_the_low_mark_least_recently_used_first(release: Release) {
 
     let dry = containerd.agent(&["--dry-run", "-o", "json"]).args(common).args(marks).output().unwrap();
     let planned = names_of_plan(&dry.stdout);
-    // How many go depends on what is free after each batch, which containerd gives back in its own time: the order of all.
+    // The number depends on the free space after each batch, which containerd frees in its own time: this is the order of all.
     let deep = ["--image-gc-high-threshold", "50", "--image-gc-low-threshold", "0"];
     let deep = containerd.agent(&["--dry-run", "-o", "json"]).args(common).args(deep).output().unwrap();
     let order = names_of_plan(&deep.stdout);
@@ -169,7 +169,7 @@ fn images_go_down_to_the_low_mark_least_recently_used_first(release: Release) {
     let (_, available) = space(&containerd.folder);
     let wanted = capacity * 65 / 100;
     assert!(available >= wanted, "{available} of {wanted} bytes are available: {text}");
-    // The last batch overshoots by what its images share between blobs and unpacked files, no more.
+    // The last batch exceeds the goal only by the data that its images share between blobs and unpacked files.
     assert!(available - wanted < 32 * 2 * (100 << 10), "{available} of {wanted} bytes are available");
     assert!(gone.len() > 50 && gone.len() < 190, "{} images went: {text}", gone.len());
     assert!(gone.len().abs_diff(planned.len()) < 32, "{} went, {} were planned", gone.len(), planned.len());
@@ -198,7 +198,7 @@ fn dead_containers_go_and_live_ones_stay(release: Release) {
     let runs = containerd.create(&pod, &sandbox, "runs", 0, image, &["/bin/busybox", "sleep", "100000"]);
     containerd.start_container(&runs);
     let created = containerd.create(&pod, &sandbox, "created", 0, image, &["/bin/busybox", "true"]);
-    // In a state that the runtime does not know: both may run, so neither is removed without being stopped.
+    // In a state that the runtime does not know, both may run, so neither is removed without being stopped.
     let lost: Vec<String> =
         (0..2).map(|attempt| containerd.run_to_end(&pod, &sandbox, "lost", attempt, image)).collect();
     containerd.end(Signal::TERM);
@@ -250,10 +250,10 @@ fn dead_containers_go_and_live_ones_stay(release: Release) {
     assert!(!left.contains(&sandboxes[0]) && left.contains(&sandboxes[1]), "the older, empty sandbox went");
     assert!(left.contains(&sandbox) && left.contains(&foreign_sandbox) && stray.exists());
 
-    // No limit takes the newest dead container of a pod that may be live.
+    // No limit removes the newest dead container of a pod that may be live.
     succeed(containerd.agent(&["--once", "--maximum-dead-containers", "0"]).args(containers));
     assert_eq!(listed(&containerd), after);
-    // A label hands foreign ones over.
+    // A label hands foreign containers over.
     succeed(
         containerd.agent(&["--once", "--managed-label", "io.kubernetes.pod.name=foreign"]).args(containers),
     );
@@ -273,7 +273,7 @@ fn somebody_else_may_remove_the_same(release: Release) {
         .collect();
     let mut command = containerd.agent(&["--once", "--collect", "containers"]);
     let agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It begins with the oldest; this with what comes after, so that both meet.
+    // The kubelet begins with the oldest and the agent with the newest, so both meet.
     let mut refused = 0;
     for id in &dead[10..59] {
         refused += usize::from(containerd.try_to_remove_container(id).is_err());
@@ -287,7 +287,7 @@ fn somebody_else_may_remove_the_same(release: Release) {
     assert_eq!(left, dead[59..], "{refused} refused: {text}");
 }
 
-/// T118 and T119: the maximum age counts on over a restart, and no image is removed before it.
+/// T118 and T119: the maximum age continues over a restart, and no image is removed before it.
 fn ages_count_on_over_restarts(release: Release) {
     let containerd = Containerd::start_release(release, 64);
     containerd.import(&numbered("idle", 2, 1 << 10));
@@ -298,7 +298,7 @@ fn ages_count_on_over_restarts(release: Release) {
     pass();
     let first_seen = ages(&containerd);
     assert_eq!(containerd.images().len(), 3);
-    // Each pass is a process of its own, so that only what was saved can make an image old.
+    // Each pass is its own process, so only saved state can make an image old.
     wait_for("the images to be too old", || {
         pass();
         (containerd.images().len() == 1).then_some(())
@@ -339,8 +339,7 @@ fn images_go_when_inodes_are_short(release: Release) {
     assert!(left > 40 && left < 115, "{left} images are left: {text}");
 }
 
-/// The case of shared layers: 20 images on one base, and 10 others. A pass ends with the image that reaches the target, and a dry
-/// run before it names the same images.
+/// With shared layers (20 images on one base, 10 others), a dry run names exactly the images that a pass then removes.
 fn a_dry_run_counts_as_a_pass_does(release: Release) {
     let containerd = Containerd::start_release(release, 128);
     let own = |n: u64, kib: usize| (n, (kib + usize::try_from(n).unwrap() * 8) << 10);
@@ -436,15 +435,14 @@ fn generated_disks_are_cleared_as_their_dry_runs_say(release: Release) {
         containerd.remove_pods();
         let mut left = containerd.images();
         left.retain(|name, _| !own.contains_key(name));
-        // By CRI, which knows each image also by its identifier, and answers once the space is free.
+        // CRI also knows each image by its identifier, and answers once the space is free.
         for id in left.values() {
             containerd.remove_image(id);
         }
     }
 }
 
-/// A policy of a cluster that names an image by digest and one by pattern: its dry run says which would go and removes none; in force
-/// it removes just these, and one that is in use only once it is not.
+/// A policy names images by digest and by pattern: its dry run removes none; in force, it removes only these, once unused.
 fn a_policy_removes_in_force_what_its_dry_run_says(release: Release) {
     let containerd = Containerd::start_release(release, 64);
     let app = "localhost/app:1";
@@ -498,19 +496,18 @@ fn a_policy_removes_in_force_what_its_dry_run_says(release: Release) {
     assert_eq!(gone, ["localhost/bad:0", "localhost/bad:1"]);
 }
 
-/// Bytes below a path, as `du` counts them; 0 if it does not exist.
+/// Returns the bytes below a path as counted by `du`; 0 if it does not exist.
 fn du(path: &Path) -> u64 {
     let output = Command::new("du").args(["-s", "-x", "-B1"]).arg(path).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// A blob that only a label keeps, an upload that was broken off, a snapshot and a lease that nothing needs, and a directory that
-/// the snapshotter does not list.
+/// Accounts for a blob kept by a label, an aborted upload, an unused snapshot and lease, and an unlisted directory.
 fn what_is_below_cri_is_accounted_for_and_removed(release: Release) {
     const MIB: usize = 1 << 20;
     let mut containerd = Containerd::start_release(release, 96);
-    // It would remove some of this by itself, sooner or later.
+    // Otherwise containerd would remove some of this by itself, sooner or later.
     containerd.collect_only_when_asked();
     containerd.import(&numbered("image", 4, MIB));
     let pod = Pod::new("user");
@@ -575,7 +572,7 @@ fn what_is_below_cri_is_accounted_for_and_removed(release: Release) {
     let explained = cause("images") + cause("writableLayers") + cause("logs");
     let used = found["usedBytes"].as_u64().unwrap();
     assert_eq!(found["unexplainedBytes"].as_u64(), Some(used - explained), "{found}");
-    // Whatever else is on the disk, measured apart from all that.
+    // Everything else on the disk, measured separately.
     let stores = du(&root.join("io.containerd.content.v1.content/blobs")) + du(&uploads) + du(&snapshots);
     near("the rest", found["unexplainedBytes"].as_u64().unwrap(), {
         let left_over = cause("labels") + du(&uploads) + du(&left) + du(&stray);
@@ -654,7 +651,7 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {
     intact(&containerd, "after containerd was killed");
     assert!(containerd.images().len() > 10, "it was killed in the middle");
 
-    // containerd is stopped in good order in the middle of a pass.
+    // containerd is stopped in an orderly way in the middle of a pass.
     let agent = begin(&containerd);
     containerd.end(Signal::TERM);
     assert_eq!(agent.wait_with_output().unwrap().status.code(), Some(1));
@@ -680,7 +677,7 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {
     assert_eq!(left, expected, "the image that came into use stays, all others went");
 }
 
-/// The API server's view of pods decides about their remains: here the embedded server, with pods of every kind.
+/// The API server's view of pods decides about their leftovers: here the embedded server, with pods of every kind.
 #[test]
 fn leftovers_go_with_their_pods() {
     if unavailable().is_some() {
@@ -752,7 +749,7 @@ fn leftovers_go_with_their_pods() {
     let mut agent = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("the containers of the evicted pod to go", || (!exists(&dead[1])).then_some(()));
     assert!([0, 2, 3].iter().all(|pod| exists(&dead[*pod])), "a pod is not gone as soon as it is unknown");
-    // It must have been unknown for a minute, and passes are a minute apart.
+    // The pod must have been unknown for a minute, and passes are a minute apart.
     runtime::wait_within(
         std::time::Duration::from_secs(150),
         "the containers of the deleted pod to go",
@@ -773,7 +770,7 @@ fn leftovers_go_with_their_pods() {
     assert!(agent.wait().unwrap().success());
 }
 
-/// The image of scripts/image is taken by the runtime, and the same binary gives the same bytes.
+/// The runtime accepts the image of scripts/image, and the same binary gives the same bytes.
 #[test]
 fn an_image_from_scratch_is_taken_by_the_runtime() {
     if unavailable().is_some() {
@@ -795,7 +792,7 @@ fn an_image_from_scratch_is_taken_by_the_runtime() {
     let imported = containerd.ctr(&["images", "import", file.to_str().unwrap()]);
     assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
     wait_for("the image", || containerd.images().contains_key("localhost/kubegc:test").then_some(()));
-    // A binary that needs a dynamic linker would not start in an image that has none.
+    // A binary that needs a dynamic linker would not start in an image without one.
     let (refused, _) = build(env!("CARGO_BIN_EXE_kubegc"), "dynamic");
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("it asks for a dynamic linker"));

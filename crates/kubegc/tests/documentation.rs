@@ -1,4 +1,4 @@
-//! Keeps the documentation true: what the code and the documents cite of docs/spec exists there, every link leads
+//! Keeps the documentation true: every reference to docs/spec in the code and the documents exists there, every link leads
 //! somewhere, every page is in the book, and every block of code is run or says why not.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -27,14 +27,14 @@ use std::path::{Path, PathBuf};
 
 use gc_collectors::collectors::{COLLECTORS, Watches};
 
-/// Beginnings that look like those of labels and are not: names of standards.
+/// Prefixes that resemble those of labels but belong to names of standards.
 const NOT_LABELS: [&str; 2] = ["KEP-", "SHA-"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All files below a folder that end so, with their texts.
+/// Returns the files below a directory whose names have this ending, with their texts.
 fn texts(folder: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -52,7 +52,7 @@ fn texts(folder: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// The words of a text that look like labels: capitals, hyphens and at last digits, like `R-2`, `PV-T43`, `L16`.
+/// Returns the words of a text that have the form of labels: capitals, hyphens and finally digits, like `R-2`, `PV-T43`, `L16`.
 fn labels(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_ascii_alphanumeric() && character != '-' && character != '_')
         .filter(|word| {
@@ -68,12 +68,12 @@ fn labels(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// A label without its number.
+/// Returns a label without its number.
 fn family(label: &str) -> &str {
     label.trim_end_matches(|character: char| character.is_ascii_digit())
 }
 
-/// The numbers of a page's headings.
+/// Returns the section numbers in a page's headings.
 fn sections(page: &str) -> BTreeSet<&str> {
     page.lines()
         .filter(|line| line.starts_with('#'))
@@ -95,7 +95,7 @@ fn every_label_that_is_cited_is_in_the_specification() {
     for (path, text) in &citing {
         for label in labels(text).filter(|label| families.contains(family(label))) {
             cited += 1;
-            // docs/defects.md leaves the prefix of upstream's defects out.
+            // docs/defects.md omits the prefix of upstream's defects.
             if !known.contains(label) && !known.contains(format!("BEAT-{label}").as_str()) {
                 unknown.insert(format!("{}: {label}", path.display()));
             }
@@ -144,7 +144,7 @@ fn every_section_that_is_cited_is_in_the_specification() {
     assert!(missing.is_empty(), "cited and not in docs/spec: {missing:#?}");
 }
 
-/// Every Markdown page of the repository's root and of docs/, with its text.
+/// Returns every Markdown page in the repository's root and in docs/, with its text.
 fn pages() -> BTreeMap<PathBuf, String> {
     let root = repository();
     let mut pages = texts(&root.join("docs"), ".md");
@@ -158,7 +158,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages
 }
 
-/// The lines of a page outside fenced code. Indented lines count: they may continue an item.
+/// Returns the lines of a page outside fenced code. Indented lines count: they may continue an item.
 fn prose(page: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     page.lines().filter(move |line| {
@@ -168,12 +168,12 @@ fn prose(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A line without what stands between backticks.
+/// Returns a line without the text between backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// The targets of a page's links.
+/// Returns the targets of a page's links.
 fn links(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(page) {
@@ -184,7 +184,7 @@ fn links(page: &str) -> Vec<String> {
     found
 }
 
-/// The anchors of a page's headings, as mdBook and hosting sites make them.
+/// Returns the anchors of a page's headings, as mdBook and hosting sites make them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for heading in prose(page).filter(|line| line.starts_with('#')) {
@@ -195,7 +195,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
             .filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_'))
             .map(|character| if character == ' ' { '-' } else { character.to_ascii_lowercase() })
             .collect();
-        // The second heading of the same words is numbered from 1.
+        // The second heading with the same words is numbered from 1.
         let mut unique = anchor.clone();
         for number in 1.. {
             if found.insert(unique) {
@@ -214,12 +214,12 @@ fn links_and_anchors_are_found_where_they_are() {
     assert_eq!(anchors(page), BTreeSet::from(["a-b-c", "d", "d-1"].map(str::to_owned)));
 }
 
-/// Prefixes of the addresses of files and folders of this repository.
+/// Address prefixes of files and directories of this repository.
 const BROWSED: [&str; 2] =
     ["https://github.com/kubegc/kubegc/blob/main/", "https://github.com/kubegc/kubegc/tree/main/"];
 
-/// Links of pages in docs/ lead to pages in docs/, as the book has nothing else, or to this repository on its host. A README.md would
-/// have another name in the book.
+/// Links of pages in docs/ must lead to pages in docs/, since the book has nothing else, or to this repository on its host. A
+/// README.md would have another name in the book.
 #[test]
 fn every_link_leads_somewhere() {
     let pages = pages();
@@ -278,7 +278,7 @@ const OLD_WORDS: [&str; 20] = [
     "witness",
 ];
 
-/// The old words that a text contains.
+/// Returns the old words that a text contains.
 fn old_words(text: &str) -> Vec<&'static str> {
     let words: Vec<String> = text
         .split(|character: char| !character.is_alphanumeric())
@@ -298,7 +298,7 @@ fn old_words_are_found_whole_and_in_any_case() {
     assert_eq!(old_words("a hearing of untold renewals"), [""; 0]);
 }
 
-/// docs/reference has the help texts of every command.
+/// docs/reference contains the help texts of every command.
 #[test]
 fn documents_and_comments_use_the_words_of_the_glossary() {
     let is_current = |path: &&PathBuf| !path.ends_with("docs/glossary.md") && !path.ends_with("CHANGELOG.md");
@@ -337,7 +337,7 @@ const CLAUSE_OPENERS: [&str; 11] = [
     "Whomever",
 ];
 
-/// Returns the first word of each comment of a file: of runs of lines that begin with the same comment marker.
+/// Returns the first word of each comment in a file, where a comment is a run of lines with the same comment marker.
 fn comment_openings(text: &str) -> Vec<&str> {
     let mut openings = Vec::new();
     let mut previous = None;
@@ -409,7 +409,7 @@ fn the_generated_pages_are_current() {
     };
     let generated = named(texts(folder.path(), ".md"));
     let docs = repository().join("docs");
-    // A page that says so is generated: one that the command no longer writes would be out of date for ever.
+    // A page that claims to be generated but is no longer written by the command would stay outdated for ever.
     let mut committed = named(texts(&docs.join("reference"), ".md"));
     committed.retain(|name, text| generated.contains_key(name) || text.contains("generates this page"));
     assert_eq!(committed, generated, "run `cargo run -- reference docs/reference`");
@@ -422,7 +422,7 @@ fn the_generated_pages_are_current() {
     assert!(missing.is_empty(), "docs/collectors.md does not describe {missing:?}");
 }
 
-/// The table of collectors, as docs/collectors.md shows it: names and accounts, then what each watches and its flags.
+/// Returns the table of collectors in docs/collectors.md: names and accounts, then the watched resources and the flags of each.
 fn collector_tables() -> String {
     let code = |words: &[String]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     let row = |cells: &[String]| {

@@ -1,4 +1,4 @@
-//! The programs that test frameworks start, with the very flags that they pass.
+//! The programs that test frameworks start, with exactly the flags that they pass.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the test
 
 #[path = "envtest/access.rs"]
@@ -25,11 +25,11 @@ use rcgen::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Maximum time for a program to be ready on a slow machine, and to end: far below the half an hour of an open watch.
+/// Maximum time for a program to be ready on a slow machine, and to end: far less than the half an hour of an open watch.
 const PATIENCE: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(30);
 
-/// A program of the folder of assets; killed when dropped.
+/// A program in the directory of assets; killed when dropped.
 struct Program(Child);
 
 impl Drop for Program {
@@ -77,7 +77,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The answer to a GET over plain HTTP; `None` while there is no answer.
+/// Returns the answer to a GET over plain HTTP; `None` while there is no answer.
 fn plain_get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
@@ -150,7 +150,7 @@ fn map(name: &str) -> ConfigMap {
     }
 }
 
-/// The holders of the Leases that API servers are known by.
+/// Returns the holders of the Leases that identify API servers.
 async fn identities(client: &kube::Client) -> Vec<String> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let labelled = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
@@ -158,7 +158,7 @@ async fn identities(client: &kube::Client) -> Vec<String> {
     specs.filter_map(|spec| spec.holder_identity).collect()
 }
 
-/// Reports whether a server has collectors, whose clock it serves then.
+/// Reports whether a server has collectors, in which case it serves their clock.
 async fn has_collectors(client: &kube::Client) -> bool {
     let request = http::Request::get("/kubegc/v1/clock").body(Vec::new()).unwrap();
     client.request::<serde_json::Value>(request).await.is_ok_and(|clock| clock["ahead"].is_string())
@@ -225,7 +225,7 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
         ],
         "",
     );
-    // Health is answered without credentials, and by the certificate that was given.
+    // Health is answered without credentials, and with the given certificate.
     ready(&client(port, &serving.authority, None).await).await;
     let client = client(port, &serving.authority, Some(&admin)).await;
     let deadline = Instant::now() + PATIENCE;
@@ -243,7 +243,7 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
     maps.delete("owner", &DeleteParams::background()).await.unwrap();
     assert!(!has_collectors(&asking).await, "no collector runs unless it is asked for");
 
-    // It ends soon, with watches open.
+    // The server ends soon, even with watches open.
     let mut watches = Vec::new();
     for _ in 0..5 {
         let mut watch = Box::pin(maps.watch(&WatchParams::default(), "0").await.unwrap());
@@ -363,9 +363,8 @@ fn flags_without_effect_are_reported_in_one_line() {
     );
 }
 
-/// Archives are those that setup-envtest downloads, checks and unpacks, and finds again where it has unpacked them
-/// before.
-/// The programs know the version by the name of their folder, or by the environment.
+/// setup-envtest downloads, checks and unpacks these archives, and finds them again where it has unpacked them. The programs get
+/// the version from the name of their directory, or from the environment.
 #[test]
 fn assets_of_another_version_serve_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -428,7 +427,7 @@ fn archives_are_those_of_setup_envtest() {
             &name: {"hash": hash, "selfLink": format!("http://127.0.0.1:8000/{name}")},
         }}})
     );
-    // Of an archive, only regular files are unpacked, whatever folder they are in.
+    // Only regular files of an archive are unpacked, from any directory in it.
     let listed = Command::new("tar").arg("-tvzf").arg(folder.path().join(&name)).output().unwrap().stdout;
     let listed = String::from_utf8(listed).unwrap();
     let entries: Vec<(&str, &str)> =
@@ -437,7 +436,7 @@ fn archives_are_those_of_setup_envtest() {
     let etcd = listed.lines().nth(1).unwrap().split_whitespace().nth(2).unwrap();
     assert!(etcd.parse::<usize>().unwrap() < 1024, "the program is in the archive once: {listed}");
 
-    // The unpacked programs run under their names, and so do those written there in the first place.
+    // The unpacked programs run under their names, as do those that were written there directly.
     let store = folder.path().join(format!("k8s/1.36.2-linux-{machine}"));
     let unpacked = folder.path().join("unpacked");
     std::fs::create_dir(&unpacked).unwrap();

@@ -1,5 +1,4 @@
-//! The ways in for people who test: a command with a server of its own, a server in the background, a kubeconfig that is
-//! there already, and the clock.
+//! Entry points for testing: a command with its own server, a background server, an existing kubeconfig, and the clock.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the test
 
 mod support;
@@ -14,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use kube::api::{Api, DeleteParams, PostParams};
 use support::Kubegc;
 
-/// The binary with an environment of its own: no kubeconfig, no data, no server in the background.
+/// Returns the binary with its own environment: no kubeconfig, no data, no background server.
 fn kubegc(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_kubegc")]).args(arguments);
@@ -32,7 +31,7 @@ fn ended(home: &Path, arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// Lists the remaining files in the folder of temporary files, and in that of data.
+/// Lists the remaining files in the directories of temporary files and of data.
 fn left(home: &Path) -> Vec<String> {
     let names = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
@@ -77,7 +76,7 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     assert_eq!(code, 1);
     assert!(error.contains("already running in the background"), "{error}");
 
-    // A line about the journal stood before the reason.
+    // A line about the journal once preceded the reason.
     let (code, _, error) = ended(home.path(), &["up", "--bind-address", "127.0.0.1:0"]);
     assert_eq!((code, error.lines().count()), (1, 1), "{error}");
     assert!(error.contains("is in use by another process"), "{error}");
@@ -87,7 +86,7 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     let (code, out, _) = ended(home.path(), &["down"]);
     assert_eq!((code, out.as_str()), (0, "No server runs in the background.\n"));
 
-    // Its entry in a kubeconfig exists as long as it runs.
+    // Its entry in a kubeconfig exists only while it runs.
     let config = home.path().join("shared");
     std::fs::write(&config, "{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {}}]}").unwrap();
     let arguments = ["up", "--detach", "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig"];
@@ -128,7 +127,7 @@ fn a_foreign_file_is_no_place_for_a_kubeconfig() {
     }
 }
 
-/// A closed output ends the demonstration, and nothing is left behind.
+/// A closed output ends the demonstration, which leaves nothing behind.
 #[test]
 fn a_demonstration_without_a_reader_leaves_nothing_behind() {
     let home = tempfile::tempdir().unwrap();
@@ -141,7 +140,7 @@ fn a_demonstration_without_a_reader_leaves_nothing_behind() {
     assert_eq!(left(home.path()), [""; 0]);
 }
 
-/// Reports whether the watch or the answer came first, the same reason is given for each object.
+/// Each object is explained by the same reason, whether the watch or the response came first.
 #[test]
 fn a_demonstration_explains_each_object_the_same_way_each_time() {
     let home = tempfile::tempdir().unwrap();
@@ -149,7 +148,7 @@ fn a_demonstration_explains_each_object_the_same_way_each_time() {
         let (code, out, error) = ended(home.path(), &["demo"]);
         assert_eq!(code, 0, "{out}{error}");
         let lines = out.lines().filter(|line| line.contains("  gone ") || line.contains("  kept "));
-        // Without the time.
+        // The time is removed.
         let mut lines: Vec<String> = lines
             .map(|line| {
                 line.split("  ")
@@ -202,12 +201,12 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
     ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap();
     let requests: Api<CertificateSigningRequest> = Api::all(client);
     requests.get("new").await.expect("a request is collected when it is a day old, and this one is new");
-    // A user who may not call the path may not set the clock.
+    // A user who may not call this path cannot set the clock.
     let anonymous = hyper_answer(&server.url, "/kubegc/v1/clock").await;
     assert_eq!(anonymous, 403);
 }
 
-/// Objects are stamped by the clock that the collectors go by.
+/// Objects are stamped by the same clock that the collectors use.
 async fn what_is_created_later_is_new(client: &kube::Client, clock: &serde_json::Value) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut asked = rcgen::CertificateParams::default();
@@ -254,7 +253,7 @@ async fn a_server_is_reset_and_forked_over_http() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 
-    // A fork has the same objects and its own address; what happens there does not happen here.
+    // A fork has the same objects and its own address; its changes do not affect the original.
     let fork = ask("POST", "/kubegc/v1/fork").await.unwrap();
     let kubeconfig = kube::config::Kubeconfig::from_yaml(fork["kubeconfig"].as_str().unwrap()).unwrap();
     let options = kube::config::KubeConfigOptions::default();
@@ -270,7 +269,7 @@ async fn a_server_is_reset_and_forked_over_http() {
 
     a_fork_takes_the_port_that_it_is_asked_to(&server, &client).await;
 
-    // A reset puts objects and clock back, and the controllers work as before.
+    // A reset restores the objects and the clock, and the controllers work as before.
     assert_eq!(ask("POST", "/kubegc/v1/reset").await.unwrap()["reset"], true);
     let certificates = maps.get_opt("kube-root-ca.crt").await.unwrap();
     assert!(certificates.is_some(), "what every namespace has is there at once");
@@ -313,7 +312,7 @@ async fn a_fork_takes_the_port_that_it_is_asked_to(server: &Kubegc, client: &kub
     let error = ask("POST", &format!("/kubegc/v1/fork?port={taken}")).await.unwrap_err();
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 409), "{error}");
     loop {
-        // A port that was free a moment ago. Somebody else may take it first.
+        // This port was free a moment ago. Another process may take it first.
         let free = ask("POST", "/kubegc/v1/fork").await.unwrap();
         ask("DELETE", &format!("/kubegc/v1/fork?name={}", free["name"])).await.unwrap();
         let port = port_of(free["server"].as_str().unwrap());
@@ -330,7 +329,7 @@ async fn a_fork_takes_the_port_that_it_is_asked_to(server: &Kubegc, client: &kub
     }
 }
 
-/// The code of an anonymous GET.
+/// Returns the code of an anonymous GET.
 async fn hyper_answer(url: &str, path: &str) -> u16 {
     let mut config = kube::Config::new(url.parse().unwrap());
     config.accept_invalid_certs = true;

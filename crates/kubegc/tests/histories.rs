@@ -1,11 +1,11 @@
 //! Plays the scenarios of `conformance/workloads` under the workload controllers, and compares the histories of all objects with
 //! those recorded under kube-controller-manager 1.36.2.
 //!
-//! How counters change on their way is not compared: it depends on the speed of the machine. `histories.py check` without `--certain`
-//! compares it.
+//! Intermediate values of counters are not compared, since they depend on the speed of the machine. `histories.py check` without
+//! `--certain` compares them.
 //!
-//! Differences that are meant to remain are in `conformance/workloads/excused.toml`, each with its reason; an excuse that is no longer
-//! needed fails the test too.
+//! Intended differences are in `conformance/workloads/excused.toml`, each with its reason; an excuse that is no longer needed fails
+//! the test too.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -20,20 +20,21 @@ use support::{Kubegc, repository};
 const CONTROLLERS: &str = "--controllers=*,-kube-scheduler,-simulated-nodes,-simulated-provisioner,\
                            -node-lifecycle-controller,-taint-eviction-controller";
 
-/// The scenarios that are played one after the other by each test, by the beginnings of their names.
+/// Scenarios that each test plays one after the other, by the beginnings of their names.
 const DEPLOYMENTS: &[&str] = &["deployment-", "replicaset-", "replicationcontroller-"];
 const JOBS: &[&str] = &["job-", "cronjob-"];
 const OTHERS: &[&str] =
     &["statefulset-", "daemonset-", "service-", "endpoints-", "budget-", "quota-", "claim-", "namespace-"];
 
-/// Maximum number of times that a scenario is played until it does not differ.
+/// Maximum number of plays of a scenario until it matches.
 const MAX_PLAYS: usize = 3;
 
 fn folder() -> PathBuf {
     repository().join("conformance/workloads")
 }
 
-/// The excuses of a section, lines `"scenario | step | object" = "reason"`. A name that ends in `*` covers all that begin so.
+/// Returns the excuses of a section, lines `"scenario | step | object" = "reason"`. A name that ends in `*` covers all names with
+/// that prefix.
 fn excused(wanted: &str) -> Vec<String> {
     let text = std::fs::read_to_string(folder().join("excused.toml")).unwrap();
     let mut section = String::new();
@@ -55,10 +56,10 @@ fn covers(excuse: &str, name: &str) -> bool {
     excuse.strip_suffix('*').map_or(excuse == name, |prefix| name.starts_with(prefix))
 }
 
-/// Plays scenarios and compares them with the histories of a folder. Returns what the script printed.
+/// Plays scenarios and compares them with the histories in a directory. Returns the output of the script.
 fn play(names: &[String], histories: &Path) -> String {
     let quiet = [("KUBEGC_LOG", "error")];
-    // They were recorded without accounts, as tests of operators run.
+    // They were recorded without accounts, as in tests of operators.
     let plain = "--disable-admission-plugins=ServiceAccount";
     let server = Kubegc::start_under(&quiet, "up", ["--ephemeral", "--nodes", "0", CONTROLLERS, plain]);
     let output = Command::new("python3")
@@ -83,7 +84,7 @@ fn play(names: &[String], histories: &Path) -> String {
     text
 }
 
-/// Returns the differences to the histories that are not excused, and the excuses without a difference.
+/// Returns the unexcused differences from the histories, and the excuses without a difference.
 fn judge(text: &str, names: &[&str]) -> (Vec<String>, Vec<String>) {
     let varying = excused("varies");
     let (mut unexcused, mut needless) = (Vec::new(), Vec::new());
@@ -101,8 +102,8 @@ fn judge(text: &str, names: &[&str]) -> (Vec<String>, Vec<String>) {
     (unexcused, needless)
 }
 
-/// Plays scenarios; those that differ are played again, because on a busy machine the steps of one may run into each other. What differs
-/// each time is not upstream's behaviour.
+/// Plays scenarios. Those that differ are played again, because on a busy machine the steps of a scenario may overlap. A difference
+/// that repeats each time is not upstream's behaviour.
 fn compare(names: &[&str]) {
     let histories = folder().join("histories");
     let words: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -137,7 +138,7 @@ fn the_other_workloads_have_upstreams_histories() {
     compare(OTHERS);
 }
 
-/// Other values in a recorded history, in another order, or one object more, do not go unnoticed.
+/// Different values in a recorded history, another order, or an additional object are noticed.
 #[test]
 fn a_history_that_was_changed_is_noticed() {
     let name = "replicaset-deletes-by-cost";

@@ -56,7 +56,7 @@ async fn until_deleted(maps: &Api<ConfigMap>, object: &ConfigMap) {
     tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
 }
 
-/// An answer that is an error of the server: its code and reason.
+/// Returns the code and the reason of a response that is an error of the server.
 fn refusal<T>(answer: kube::Result<T>) -> (u16, String) {
     match answer {
         Err(kube::Error::Api(status)) => (status.code, status.reason),
@@ -82,7 +82,7 @@ async fn next<K: kube::ResourceExt>(
     shown(tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap())
 }
 
-/// A watcher lists (each way it can), and then follows.
+/// Follows objects with a watcher, which lists (in each of its ways) and then watches.
 async fn follow<K: kube::ResourceExt>(
     maps: &Api<ConfigMap>,
     stream: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -183,7 +183,7 @@ async fn server_side_apply_tells_whose_fields_conflict() {
     };
     let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
     maps.patch("shared", &one, &applied(json!({"a": "1", "b": "1"}))).await.unwrap();
-    // The same value is shared, not fought over.
+    // Two managers may own a field with the same value.
     maps.patch("shared", &two, &applied(json!({"b": "1", "c": "2"}))).await.unwrap();
     let refused = maps.patch("shared", &two, &applied(json!({"a": "2", "c": "2"}))).await;
     let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
@@ -194,10 +194,10 @@ async fn server_side_apply_tells_whose_fields_conflict() {
     );
     let forced = maps.patch("shared", &two.force(), &applied(json!({"a": "2", "c": "2"}))).await.unwrap();
     assert_eq!(typed::<Value>(json!(forced.data)), json!({"a": "2", "b": "1", "c": "2"}));
-    // `one` gives up all that it alone has.
+    // `one` gives up all fields that it alone owns.
     let left = maps.patch("shared", &one, &applied(json!({}))).await.unwrap();
     assert_eq!(typed::<Value>(json!(left.data)), json!({"a": "2", "c": "2"}));
-    // An unknown field is not a mere typing error in the end: nothing is applied with it.
+    // An unknown field may be a typing error, so nothing is applied with it.
     let unknown = Patch::Apply(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "colour": "red"}),
     );
@@ -233,7 +233,7 @@ async fn the_finalizer_helper_cleans_up_before_the_object_goes() {
         seen
     };
     let made = create(&maps, "held", None).await;
-    // First it adds its finalizer, with a JSON patch that tests that there was none; then it applies.
+    // The first reconciliation adds a finalizer, with a JSON patch that tests that there was none; then it applies.
     assert_eq!(reconcile(made).await, None);
     let held = maps.get("held").await.unwrap();
     assert_eq!(held.finalizers(), ["kube-rs.example.com/clean"]);
@@ -245,7 +245,7 @@ async fn the_finalizer_helper_cleans_up_before_the_object_goes() {
     until_deleted(&maps, &deleting).await;
 }
 
-/// An owner, two dependents of it, and one of the first of these.
+/// Creates an owner, two dependents of it, and a dependent of the first of these.
 async fn family(maps: &Api<ConfigMap>) -> [ConfigMap; 4] {
     let owner = create(maps, "owner", None).await;
     let one = create(maps, "one", Some(&owner)).await;
@@ -271,7 +271,7 @@ async fn each_policy_deletes_as_it_says() {
     let kept = maps.delete("owner", &DeleteParams::foreground()).await.unwrap().left().unwrap();
     assert_eq!(kept.finalizers(), ["foregroundDeletion"]);
     until_deleted(&maps, &owner).await;
-    // When the owner is gone, everything under it is already.
+    // When the owner is gone, everything below it already is.
     assert_eq!(names(&maps).await, Vec::<String>::new());
     drop((one, two, under));
 
@@ -354,7 +354,7 @@ async fn dynamic_objects_are_discovered_and_collected() {
     let client = server.client().await;
     define(&client).await;
     let kind = GroupVersionKind::gvk("kube-rs.example.com", "v1", "Part");
-    // Discovery shows a definition within a moment of its being established, as in any cluster.
+    // Discovery shows a definition a moment after it was established, as in any cluster.
     let discovered = async {
         loop {
             match kube::discovery::pinned_kind(&client, &kind).await {

@@ -1,4 +1,4 @@
-//! kubectl, the real one, against the embedded server.
+//! The real kubectl against the embedded server.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "support/aws.rs"]
@@ -41,7 +41,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use support::{Kubegc, kubectl_minor_version};
 
-/// A running server and the kubectl of this machine; `None` (said loudly) if there is no kubectl.
+/// Returns a running server and the kubectl of this machine; `None`, with a clear message, if there is no kubectl.
 fn server() -> Option<Kubegc> {
     server_of("apiserver")
 }
@@ -68,7 +68,7 @@ struct Outcome {
     err: String,
 }
 
-/// Flags that the kubectl of Debian 12 (1.20), which scripts/setup installs where there is none, does not know.
+/// Flags that the kubectl of Debian 12 (1.20), which scripts/setup installs if there is none, does not know.
 const RECENT_FLAGS: [&str; 3] = ["--subresource", "--for=jsonpath", "--validate=strict"];
 
 fn run(server: &Kubegc, arguments: &[&str], input: &str) -> Outcome {
@@ -93,14 +93,13 @@ fn run(server: &Kubegc, arguments: &[&str], input: &str) -> Outcome {
     }
 }
 
-/// Reports whether `kubectl wait --for=delete` found the object gone. An old kubectl fails when there is nothing to
-/// wait for.
+/// Reports whether `kubectl wait --for=delete` found the object gone. An old kubectl fails if there is nothing to wait for.
 fn is_gone(outcome: &Outcome) -> bool {
     let nothing = outcome.err.contains("NotFound") || outcome.err.contains("no matching resources found");
     outcome.success || (kubectl_minor_version() < 28 && nothing)
 }
 
-/// Runs kubectl, which must succeed; returns what it printed.
+/// Runs kubectl, which must succeed; returns its output.
 fn kubectl(server: &Kubegc, arguments: &[&str], input: &str) -> String {
     let outcome = run(server, arguments, input);
     assert!(outcome.success, "kubectl {arguments:?}: {}{}", outcome.out, outcome.err);
@@ -298,7 +297,7 @@ fn watching_waiting_and_deleting_work() {
     let _ = watcher.kill();
     let _ = watcher.wait();
 
-    // Deletion with each policy; foreground and orphan wait for the collector, which does not run here.
+    // Deletion by each policy; foreground and orphan deletions wait for the collector, which does not run here.
     assert!(kubectl(&server, &["delete", "configmap", "a", "--cascade=background"], "").contains("deleted"));
     for (policy, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {
         kubectl(&server, &["create", "configmap", policy], "");
@@ -329,7 +328,7 @@ fn watching_waiting_and_deleting_work() {
     kubectl(&server, &["get", "ns"], "");
 }
 
-/// With the collector: kubectl waits for what it deletes, and what each policy leaves is what should be left.
+/// With the collector, kubectl waits for the objects that it deletes, and each policy leaves the objects that it should.
 #[test]
 fn each_cascade_ends_as_it_should() {
     let Some(server) = kubectl_is_there().then(Kubegc::start_collectors) else { return };
@@ -354,7 +353,7 @@ fn each_cascade_ends_as_it_should() {
         let references = ["get", "configmaps", "-o", "jsonpath={.items[*].metadata.ownerReferences}"];
         assert_eq!(kubectl(&server, &references, ""), "", "{policy}");
     }
-    // A namespace is deleted with all that is in it, and kubectl waits for that.
+    // A namespace is deleted with everything in it, and kubectl waits for that.
     kubectl(&server, &["create", "namespace", "shop"], "");
     kubectl(&server, &["-n", "shop", "create", "configmap", "stock"], "");
     kubectl(&server, &["delete", "namespace", "shop", "--timeout=20s"], "");
@@ -364,7 +363,7 @@ fn each_cascade_ends_as_it_should() {
 /// Maximum time of a collector for immediate work.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// A server with all collectors, the expiry of annotated objects included.
+/// Returns a server with all collectors, including the expiry of annotated objects.
 fn up() -> Option<Kubegc> {
     kubectl_is_there().then(|| {
         Kubegc::start_with("up", ["--ephemeral", "--workloads=off", "--controllers", "*,expiry-controller"])
@@ -376,7 +375,7 @@ fn until_gone(server: &Kubegc, object: &str) {
     until(server, &["get", object, "--ignore-not-found", "-o", "name"], str::is_empty);
 }
 
-/// Asks kubectl until it says this; fails with what it said last.
+/// Asks kubectl until the output fits; fails with its last output.
 fn until(server: &Kubegc, arguments: &[&str], fits: impl Fn(&str) -> bool) -> String {
     let begun = std::time::Instant::now();
     loop {
@@ -451,8 +450,8 @@ fn annotated_objects_expire() {
         kubectl(&server, &["get", "configmap/kept", "configmap/wrong", "job/running", "-o", "name"], "");
     assert_eq!(left.split_whitespace().count(), 3, "{left}");
 
-    // A kept object lives on after the annotation is removed only as long as its time to live, and is deleted with
-    // its owner whatever it says.
+    // A kept object outlives the removal of the annotation only by its time to live, and is deleted with its owner whatever the
+    // annotation says.
     let owner = kubectl(&server, &["get", "configmap", "wrong", "-o", "jsonpath={.metadata.uid}"], "");
     let dependent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
         "name": "dependent", "annotations": {"kubegc.io/keep": "true"},
@@ -523,7 +522,7 @@ fn a_policy_shows_what_would_go_and_then_lets_it_go() {
 fn a_bad_policy_says_what_is_wrong_and_deletes_nothing() {
     let Some(server) = up() else { return };
     kubectl(&server, &["create", "configmap", "a"], "");
-    // An object that the schema forbids is refused at once.
+    // The server refuses an object that the schema forbids at once.
     let impossible = run(&server, &["create", "-f", "-"], &POLICY.replace("per: Namespace", "per: Galaxy"));
     assert!(
         !impossible.success && impossible.err.contains("Unsupported value: \"Galaxy\""),

@@ -1,4 +1,4 @@
-//! The life of the server's process: starts, ends of every kind, and what must be there afterwards.
+//! The life of the server's process: starts, ends of every kind, and the data that must survive.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "lifecycle/full.rs"]
@@ -27,12 +27,12 @@ use support::{Kubegc, Signal, TOKEN};
 
 /// Maximum wait on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum time for a server to stop: far below what it would wait for, the half an hour of a watch.
+/// Maximum time for a server to stop: far less than the half an hour of a watch, which it would otherwise wait for.
 const END: Duration = Duration::from_secs(30);
 
 fn on_disk(subcommand: &str, folder: &Path) -> Kubegc {
     let folder = folder.as_os_str().to_owned();
-    // The tests count the ConfigMaps of a namespace, of which there is none before.
+    // The tests count the ConfigMaps of a namespace, so there must be none before.
     let off = (subcommand == "up").then(|| "--workloads=off".into());
     Kubegc::start_with(subcommand, ["--data-dir".into(), folder].into_iter().chain(off))
 }
@@ -52,7 +52,7 @@ async fn create(maps: &Api<ConfigMap>, name: &str) -> ConfigMap {
     maps.create(&PostParams::default(), &config_map(name, None)).await.unwrap()
 }
 
-/// Name to uid and version of everything in the namespace.
+/// Returns the UID and version of everything in the namespace, by name.
 async fn held(maps: &Api<ConfigMap>) -> BTreeMap<String, (String, String)> {
     let list = maps.list(&ListParams::default()).await.unwrap();
     list.iter().map(|map| (map.name_any(), (map.uid().unwrap(), map.resource_version().unwrap()))).collect()
@@ -68,7 +68,7 @@ fn run(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The last line on the error output of a start that failed, with the exit code.
+/// Returns the last error line of a failed start, and the exit code.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -99,7 +99,7 @@ fn a_server_that_is_told_to_end_does_so_cleanly() {
     }
 }
 
-/// Idle watches, open connections and requests under way do not hold up the end.
+/// Idle watches, open connections and requests in flight do not delay the end.
 #[tokio::test]
 async fn clients_do_not_hold_up_the_end() {
     let server = Kubegc::start("up");
@@ -110,7 +110,7 @@ async fn clients_do_not_hold_up_the_end() {
     }
     let (status, after) = tokio::task::spawn_blocking(move || server.end(Signal::TERM)).await.unwrap();
     assert!(status.success() && after < END, "{status} {after:?}");
-    // And every watch has ended, rather than stayed open.
+    // Every watch has ended as well.
     for mut watch in watches {
         let rest = async { while let Ok(Some(_)) = watch.try_next().await {} };
         tokio::time::timeout(PATIENCE, rest).await.unwrap();
@@ -157,7 +157,7 @@ fn keys_are_the_owners_alone_and_no_secret_is_logged() {
     assert!(private >= 3, "the key of the authority, that of the server and the kubeconfig: {private}");
     drop(server);
 
-    // With all that can be logged, no token is.
+    // Even with every log enabled, no token is logged.
     let output = Command::new("timeout")
         .args(["--signal=TERM", "1", env!("CARGO_BIN_EXE_kubegc"), "up", "--ephemeral"])
         .args(["--bind-address", "127.0.0.1:0", "--token", "hunter2-is-secret"])
@@ -182,11 +182,11 @@ fn one_data_directory_has_one_server() {
     }
     let (status, _) = first.end(Signal::KILL);
     assert!(!status.success());
-    // A lock is released with the process that held it, however that ended.
+    // A lock is released with its process, however that process ended.
     drop(on_disk("up", folder.path()));
 }
 
-/// Killed in the middle of many writes, again and again: what was acknowledged is there, as it was.
+/// Killed in the middle of many writes, again and again, the server keeps every acknowledged write as it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     const ROUNDS: usize = 8;
@@ -198,7 +198,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         let server = on_disk("apiserver", folder.path());
         let maps = config_maps(&server).await;
         for (name, version) in held(&maps).await {
-            // A write in flight when the server was killed may have happened; an acknowledged one has.
+            // A write in flight when the server was killed may have happened; an acknowledged one certainly has.
             if let Some(known) = acknowledged.get(&name) {
                 assert_eq!(&version, known, "{name} in round {round}");
             }
@@ -223,7 +223,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
             })
             .collect();
         drop(send);
-        // The moment of the end is that of an answer, a different one in each round.
+        // The server ends at the moment of a response, a different one in each round.
         let mut server = Some(server);
         let mut answers = 0;
         while let Some((name, version)) = receive.recv().await {
@@ -355,7 +355,7 @@ async fn text(server: &Kubegc, path: &str) -> kube::Result<String> {
     server.client().await.request_text(request).await
 }
 
-/// A filesystem that is full refuses writes, keeps what it has, and takes writes again when there is space.
+/// A server on a full filesystem refuses writes, keeps its data, and accepts writes again once there is space.
 #[tokio::test]
 async fn a_full_disk_refuses_writes_and_loses_nothing() {
     let Some(disk) = SmallDisk::mount() else { return };
@@ -383,7 +383,7 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     assert!(acknowledged.len() > 3, "{acknowledged:?}");
     assert_eq!(held(&maps).await, acknowledged, "reads go on");
 
-    // It is alive, and not ready; a start on the full disk changes nothing of that.
+    // It is alive but not ready; a start on the full disk does not change that.
     assert_eq!(text(&server, "/livez").await.unwrap(), "ok");
     let error = text(&server, "/readyz").await.unwrap_err().to_string();
     assert!(error.contains("no space left"), "{error}");
@@ -408,7 +408,7 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     kept.insert("m0".to_owned(), (again.uid().unwrap(), again.resource_version().unwrap()));
     let acknowledged = kept;
 
-    // After a restart too, and with space again writes continue.
+    // This also holds after a restart, and with free space writes continue.
     server.end(Signal::KILL);
     disk.grow();
     let server = on_disk("apiserver", &data);
@@ -420,8 +420,8 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     create(&maps, "after").await;
 }
 
-/// A regression: after 21 objects of a full disk were deleted, writes were refused still; and where others made room, until the
-/// whole length of the data file was free.
+/// A regression: after 21 objects were deleted on a full disk, writes were still refused; and if others made room, they were
+/// refused until the whole length of the data file was free.
 #[tokio::test]
 async fn a_full_disk_is_not_ready_and_takes_writes_as_soon_as_there_is_room() {
     let Some(disk) = SmallDisk::mount() else { return };
@@ -450,7 +450,7 @@ async fn a_full_disk_is_not_ready_and_takes_writes_as_soon_as_there_is_room() {
     };
     let made = fill("first").await;
     assert!(made > 42, "only {made} fit");
-    // Longer than the pause between two attempts to make room: none of them says that there is some.
+    // This takes longer than the pause between two attempts to make room, none of which may report any.
     for round in 0..15 {
         assert!(text(&server, "/readyz").await.is_err(), "round {round}");
         assert!(maps.create(&PostParams::default(), &map("more")).await.is_err(), "round {round}");
@@ -463,7 +463,7 @@ async fn a_full_disk_is_not_ready_and_takes_writes_as_soon_as_there_is_room() {
     assert_eq!(text(&server, "/readyz").await.unwrap(), "ok");
     fill("second").await;
     assert!(text(&server, "/readyz").await.is_err());
-    // Somebody else makes room, less than the data file has.
+    // Another process makes room, but less than the size of the data file.
     std::fs::remove_file(&ballast).unwrap();
     await_room("after-ballast").await;
     assert_eq!(text(&server, "/readyz").await.unwrap(), "ok");
@@ -498,7 +498,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: the server of a failed test may still have a file open.
+        // The unmount is lazy because the server of a failed test may still have a file open.
         drop(Command::new("umount").arg("--lazy").arg(self.folder.path()).output());
     }
 }
@@ -510,14 +510,14 @@ fn on_etcd(etcd: &EtcdServer) -> Kubegc {
     )
 }
 
-/// Two servers over one etcd are one cluster: each sees at once what the other did, and they conflict properly.
+/// Two servers over one etcd are one cluster: each sees the other's changes at once, and their writes conflict properly.
 #[tokio::test]
 async fn two_servers_share_one_etcd() {
     let Some(mut etcd) = EtcdServer::start() else { return };
     let (one, two) = (on_etcd(&etcd), on_etcd(&etcd));
     let (first, second) = (config_maps(&one).await, config_maps(&two).await);
     let made = create(&first, "shared").await;
-    // No stale reads: what was acknowledged by one is there at the other.
+    // There are no stale reads: a write that one server has acknowledged is visible in the other.
     let seen = second.get("shared").await.unwrap();
     assert_eq!(seen.metadata, made.metadata);
 
@@ -531,14 +531,14 @@ async fn two_servers_share_one_etcd() {
         "{event:?}"
     );
 
-    // An update on what was read before the other's change is a conflict; two creations of one name are one.
+    // An update based on the state before the other's change is a conflict, and only one of two creations of a name succeeds.
     let stale = second.replace("shared", &PostParams::default(), &seen).await;
     assert!(matches!(&stale, Err(kube::Error::Api(status)) if status.code == 409), "{stale:?}");
     let (post, map) = (PostParams::default(), config_map("raced", None));
     let raced = futures::join!(first.create(&post, &map), second.create(&post, &map));
     assert!(raced.0.is_ok() != raced.1.is_ok(), "{raced:?}");
 
-    // A finalizer set through one holds the deletion through the other.
+    // A finalizer that was set through one server holds the deletion through the other.
     let finalizers = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/held"]}}));
     first.patch("shared", &PatchParams::default(), &finalizers).await.unwrap();
     let deleting = second.delete("shared", &DeleteParams::default()).await.unwrap().left().unwrap();
@@ -547,7 +547,7 @@ async fn two_servers_share_one_etcd() {
     first.patch("shared", &PatchParams::default(), &none).await.unwrap();
     assert_eq!(second.get_opt("shared").await.unwrap(), None);
 
-    // Without etcd nothing is acknowledged; with it again, everything continues without a restart.
+    // Without etcd nothing is acknowledged; once it is back, everything continues without a restart.
     etcd.kill();
     let lost = config_map("lost", None);
     let refused = tokio::time::timeout(PATIENCE, first.create(&post, &lost)).await.unwrap();
@@ -567,8 +567,8 @@ async fn two_servers_share_one_etcd() {
     tokio::time::timeout(PATIENCE, found).await.unwrap();
 }
 
-/// Saved while it serves, and again when it has stopped: a restored server has the same objects and the same keys, and
-/// counts from far beyond what any client of the first one knew.
+/// Saved while the server runs, and again after it has stopped: a restored server has the same objects and keys, and its revisions
+/// start far beyond any that a client of the first one has seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_restored_into_another_directory() {
     let folder = tempfile::tempdir().unwrap();
@@ -612,7 +612,7 @@ async fn a_backup_is_restored_into_another_directory() {
     }
 }
 
-/// A role that may read every path, as monitoring has, must not read every Secret by it.
+/// A role that may read every path, as monitoring has, must not let its user read every Secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_needs_more_than_reading_all_paths() {
     let server = Kubegc::start("apiserver");

@@ -1,4 +1,4 @@
-//! `kubegc node` against a runtime that misbehaves: what it says, how it ends, and what it leaves alone.
+//! `kubegc node` against a runtime that misbehaves: its messages, its end, and everything that it leaves alone.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "../../gc-cri/tests/support/fake.rs"]
@@ -41,7 +41,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const EXITED: i32 = 2;
 const UNKNOWN: i32 = 3;
-/// Every filesystem is over this threshold, and stays so.
+/// Flags with a threshold that every filesystem always exceeds.
 const ALL: [&str; 7] =
     ["--once", "--collect", "images", "--image-gc-high-threshold", "1", "--image-gc-low-threshold", "0"];
 const CONTAINERS: [&str; 3] = ["--once", "--collect", "containers"];
@@ -73,7 +73,7 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
     command
 }
 
-/// Exit code and everything that was said.
+/// Returns the exit code and the whole output.
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.code(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
@@ -86,7 +86,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and reads where it listens.
+    /// Starts an agent, and reads its listener's address.
     fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -100,7 +100,7 @@ impl Daemon {
         Self { child, address }
     }
 
-    /// The answer to a request, with its head.
+    /// Returns the response to a request, including its head.
     fn ask(&self, method: &str, path: &str) -> String {
         let mut stream = std::net::TcpStream::connect(&self.address).unwrap();
         write!(
@@ -119,7 +119,7 @@ impl Daemon {
     }
 }
 
-/// One clear line, and the right code.
+/// Each problem is reported in one clear line, with the right exit code.
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
     let fake = Fake::start();
@@ -209,7 +209,7 @@ fn what_is_wrong_is_said_in_one_line() {
     assert_eq!(fake.state().images.len(), 1);
     fake.state().ready = true;
 
-    // The state file: no file at all, one of somebody else's, and a directory below which none can be.
+    // The state file is missing, belongs to another program, or is in a directory that cannot contain it.
     std::fs::create_dir_all(at("dir-state/images.json")).unwrap();
     let (exit, text) = said(&mut agent(&fake, &["--once", "--data-dir", &at("dir-state")]));
     assert_eq!((exit, error(&text).contains("images.json")), (Some(1), true), "{text}");
@@ -254,7 +254,7 @@ fn a_socket_without_permission_is_said_to_be_one() {
     assert!(text.starts_with("error: permission denied on unix://") && text.lines().count() == 1, "{text}");
 }
 
-/// A disk that is full is what the agent is for: what it cannot note down does not keep it from freeing.
+/// A full disk is the reason for the agent to run: not being able to save state must not keep it from freeing space.
 #[test]
 fn a_full_disk_does_not_keep_it_from_freeing() {
     let fake = Fake::start();
@@ -288,7 +288,7 @@ fn a_full_disk_does_not_keep_it_from_freeing() {
     assert!(!left.iter().any(|name| name == "images.json.new"), "no half file stays: {left:?}");
 }
 
-/// An agent that is killed in the middle of a pass loses no age, and the next one continues where it was.
+/// An agent that is killed in the middle of a pass loses no age, and the next one continues from there.
 #[test]
 fn an_agent_that_is_killed_has_noted_what_it_saw() {
     let fake = Fake::start();
@@ -327,12 +327,12 @@ fn an_agent_that_is_killed_has_noted_what_it_saw() {
     assert_eq!(after.as_object().unwrap().len(), 1);
 }
 
-/// T177 and T179.
+/// T177 and T179: a dry run and a first observation remove nothing.
 #[test]
 fn a_dry_run_and_a_first_look_remove_nothing() {
     let fake = Fake::start();
     std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
-    // Smaller than what is used of any disk, so that one of them does not suffice.
+    // Each image is smaller than the used space of any disk, so one of them does not suffice.
     fake.state().images = (1..=3).map(|n| image(n, n << 20)).collect();
     fake.state().sandboxes = vec![sandbox("pod", 0)];
     fake.state().containers = (0..3).map(|n| container("pod", "c", n, EXITED, 1)).collect();
@@ -380,7 +380,7 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     assert!(removals.is_empty(), "{removals:?}");
 }
 
-/// On a node that no agent has seen and on which no pod has run, a dry run says what a pass will do, and not that all is young.
+/// On a node without earlier agents or pods, a dry run predicts the removals of a pass, instead of treating everything as young.
 #[test]
 fn a_first_dry_run_says_what_will_go() {
     let fake = Fake::start();
@@ -394,7 +394,7 @@ fn a_first_dry_run_says_what_will_go() {
     assert!(text.contains(", threshold 1 → 0: ") && text.contains(" needed."), "{text}");
 }
 
-/// `--once` takes eviction thresholds into account, answers programs in JSON, and fails when it was interrupted.
+/// `--once` respects eviction thresholds, gives programs JSON, and fails if it was interrupted.
 #[test]
 fn one_pass_relieves_pressure_and_reports() {
     let fake = Fake::start();
@@ -425,7 +425,7 @@ fn one_pass_relieves_pressure_and_reports() {
     assert!(text.contains("stopped by a signal before the pass was complete"), "{text}");
 }
 
-/// Options may stand before a question and after it.
+/// Options may precede or follow a query.
 #[test]
 fn questions_take_the_options_of_the_agent() {
     let fake = Fake::start();
@@ -482,7 +482,7 @@ fn questions_take_the_options_of_the_agent() {
     assert_eq!(removals, 0);
 }
 
-/// An image that cannot be pulled again is named before its removal, and so is every removal's reason.
+/// An image that cannot be pulled again is named before its removal, and every removal is recorded with its reason.
 #[test]
 fn every_removal_leaves_a_trace() {
     let fake = Fake::start();
@@ -499,7 +499,7 @@ fn every_removal_leaves_a_trace() {
     assert!(!text.lines().any(|line| line.contains("pulled again") && line.contains("image-2")), "{text}");
 }
 
-/// T73 to T76, T86, T108 to T110 and T151.
+/// T73 to T76, T86, T108 to T110 and T151: the failure of one container or sandbox does not affect the others.
 #[test]
 fn each_container_and_sandbox_fails_for_itself() {
     let fake = Fake::start();
@@ -569,7 +569,7 @@ fn each_container_and_sandbox_fails_for_itself() {
     assert!(text.contains("cannot list containers: ListContainers: broken"), "T76: {text}");
 }
 
-/// T95 and T99 to T104.
+/// T95 and T99 to T104: only links of containers that are certainly gone are removed.
 #[test]
 fn only_links_of_containers_that_are_surely_gone_go() {
     let fake = Fake::start();
@@ -600,8 +600,8 @@ fn only_links_of_containers_that_are_surely_gone_go() {
     assert_eq!(exit, Some(1), "T95: {text}");
     assert!(text.contains("cannot read the pod log directory"), "{text}");
     assert_eq!(std::fs::read_dir(&links).unwrap().count(), 6, "links are not cleaned then");
-    // One that does not exist is empty. The link of a running container looks dead: so its target, and perhaps that of others, cannot
-    // be seen from here.
+    // A missing directory is empty. The link of a running container appears dead, so its target, and perhaps those of others,
+    // cannot be seen from here.
     std::fs::remove_file(&logs).unwrap();
     let (_, text) = said(&mut agent(&fake, &CONTAINERS));
     assert_eq!(std::fs::read_dir(&links).unwrap().count(), 6, "{text}");
@@ -618,7 +618,7 @@ fn only_links_of_containers_that_are_surely_gone_go() {
     assert!(text.contains("3 dead links"), "{text}");
 }
 
-/// T137, T138, T152 and T178: the daemon keeps others out, asks for events with pauses, shows metrics, and ends when asked to.
+/// T137, T138, T152 and T178: the daemon keeps others out, requests events with pauses, exports metrics, and ends when asked to.
 #[test]
 fn the_daemon_serves_waits_and_ends() {
     let fake = Fake::start();
@@ -635,7 +635,7 @@ fn the_daemon_serves_waits_and_ends() {
     let daemon = Daemon::start(&mut agent(&fake, &arguments));
     let get = |path: &str| daemon.ask("GET", path);
     let began = std::time::Instant::now();
-    // Its thresholds cannot be met, so its image passes fail, and it says so.
+    // Its thresholds cannot be met, so its image passes fail, and it reports that.
     while fake.state().images.len() > 1 || !get("/readyz").contains("the last pass over images failed") {
         assert!(began.elapsed() < Duration::from_secs(30), "the first passes take too long");
         std::thread::sleep(Duration::from_millis(50));
@@ -668,7 +668,7 @@ fn the_daemon_serves_waits_and_ends() {
     assert!(saved.contains(&image_id(2)) && saved.contains("lastUsed"), "{saved}");
 }
 
-/// Tests set the clock ahead over the API, so that images age without waiting.
+/// Tests set the clock ahead over the API, so images age without waiting.
 #[test]
 fn images_age_by_the_clock_of_a_test() {
     let fake = Fake::start();

@@ -1,5 +1,5 @@
-//! The API behind the page: who may ask, what is shown to whom, and how a deletion is confirmed. The page itself is tested in a
-//! browser (`scripts/page`).
+//! The API behind the page: the users who may ask, the data shown to each, and the confirmation of a deletion. The page itself is
+//! tested in a browser (`scripts/page`).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "page/plugins.rs"]
@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use support::Kubegc;
 
-/// An answer: code, `Set-Cookie`, document.
+/// A response: code, `Set-Cookie`, document.
 type Answer = (u16, String, Value);
 
 async fn ask(
@@ -81,7 +81,7 @@ async fn a_link_opens_one_session_for_the_page_alone() {
         ("/kubegc/v1/overview", &session, 200),
         ("/kubegc/v1/overview", &foreign, 403),
         ("/kubegc/v1/overview", &[("cookie", "__Host-kubegc=guessed")], 403),
-        // The Kubernetes API knows no cookies.
+        // The Kubernetes API ignores cookies.
         ("/api/v1/secrets", &session, 403),
     ] {
         let (answered, _, document) = get(&anyone, path, headers).await;
@@ -95,7 +95,7 @@ async fn a_link_opens_one_session_for_the_page_alone() {
     let foreign = [("cookie", cookie), ("origin", "https://evil.example")];
     let pause = ask(&anyone, Method::POST, "/kubegc/v1/pause", &foreign, &json!({})).await;
     assert_eq!(pause.0, 403);
-    // It opens no other session, and nothing that is not the page's.
+    // A session cannot open another one, nor access anything outside the page.
     for path in ["/kubegc/v1/link", "/kubegc/v1/backup", "/kubegc/v1/reset", "/kubegc/v1/clock?advance=1h"] {
         let (code, _, answer) = ask(&anyone, Method::POST, path, &session, &json!({})).await;
         assert_eq!(code, 403, "{path}: {answer}");
@@ -105,7 +105,7 @@ async fn a_link_opens_one_session_for_the_page_alone() {
     assert_eq!(get(&anyone, "/kubegc/v1/overview", &session).await.0, 403, "the session has ended");
 }
 
-/// A regression: a session went on after its account was deleted, and renewed itself.
+/// A regression: a session continued after its account was deleted, and renewed itself.
 #[tokio::test]
 async fn a_session_ends_with_what_it_was_made_from() {
     let server = Kubegc::start("up");
@@ -135,7 +135,7 @@ async fn a_session_ends_with_what_it_was_made_from() {
             create(&client, &format!("{roles}/clusterrolebindings"), binding).await;
         }
         let link = loop {
-            // The server learns of a permission a moment after its creation.
+            // The server recognizes a permission a moment after its creation.
             let (code, _, link) = ask(&anyone, Method::POST, "/kubegc/v1/link", &headers, &json!({})).await;
             if code == 201 {
                 break link;
@@ -158,7 +158,7 @@ async fn a_session_ends_with_what_it_was_made_from() {
         &json!({}),
     )
     .await;
-    // It was bob's only as long as ann might be bob.
+    // The session was bob's only as long as ann might act as bob.
     while get(&anyone, "/kubegc/v1/overview", &[("cookie", &sessions[1])]).await.0 == 200 {
         tokio::task::yield_now().await;
     }
@@ -238,7 +238,7 @@ async fn answers_have_the_rights_of_the_user() {
     a_narrow_user_learns_and_does_nothing(&client, &ann).await;
 }
 
-/// Each path below `/kubegc/v1/`, asked by a user who may read ConfigMaps of the namespace `bank` and nothing else.
+/// Requests each path below `/kubegc/v1/` as a user who may only read ConfigMaps of the namespace `bank`.
 async fn a_narrow_user_learns_and_does_nothing(client: &kube::Client, ann: &[(&str, &str)]) {
     const OWN: [&str; 7] = ["journal", "deletions", "backup", "clock", "settle", "reset", "fork"];
     for path in OWN.into_iter().chain(["pause", "resume", "clock?advance=1h", "fork?name=1", "backup?at=1"]) {
@@ -270,7 +270,7 @@ async fn a_narrow_user_learns_and_does_nothing(client: &kube::Client, ann: &[(&s
             let body = json!({"form": form, "question": question});
             let (_, _, answer) = ask(client, Method::POST, "/kubegc/v1/ask", ann, &body).await;
             let text = answer.to_string();
-            // What was asked may be repeated; who holds it, what it owns and what it contains may not.
+            // The response may repeat the request, but not the object's finalizers, dependents or content.
             for secret in ["acme.dev/hold", "OwnersAbsent", "FinalizerHeld"] {
                 let is_own = question.to_string().contains("\"namespace\":\"\"");
                 assert!(is_own || !text.contains(secret), "{question} as {form}: {text}");
@@ -336,8 +336,8 @@ async fn a_deletion_is_the_one_that_was_planned() {
     assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
 }
 
-/// A plan and a deletion of more objects than answers name: what is stuck comes last, and neither the map nor whoever follows the
-/// deletion may miss it.
+/// A plan and a deletion of more objects than responses name: the stuck ones come last, and must be in the map and in the feed of
+/// the deletion.
 #[tokio::test]
 async fn all_of_a_large_plan_is_drawn_and_followed() {
     let server = Kubegc::start("up");
@@ -416,7 +416,7 @@ async fn all_of_a_large_plan_is_drawn_and_followed() {
     assert_eq!(get(&client, &deletion, &ann).await.0, 404, "it is the deletion of another user");
 }
 
-/// The lines of a feed until `done`, as its reader got them.
+/// Returns the lines of a feed until `done`, as its reader got them.
 async fn read_feed(client: &kube::Client, headers: &[(&str, &str)], done: impl Fn(&str) -> bool) -> String {
     read_feed_of(client, "from=0", headers, done).await
 }
@@ -485,7 +485,7 @@ async fn readers_of_a_feed_get_what_their_user_may_list() {
     let of_ann = read_feed(&client, &ann, |text| has(text, "leaf-of-bank"));
     let (texts, of_ann, ()) = futures::join!(readers, of_ann, cascades);
     assert!(!of_ann.contains("shop"), "{of_ann}");
-    // A later reader gets the same changes, once each.
+    // A later reader gets the same changes, each once.
     let late = read_feed(&client, &[], both).await;
     for text in texts.iter().chain([&late]) {
         let leaves = text.matches("\"name\":\"leaf-of-").count();
@@ -493,7 +493,7 @@ async fn readers_of_a_feed_get_what_their_user_may_list() {
     }
 }
 
-/// A filter searches all changes that are kept, not the few of them that readers without one were sent.
+/// A filter searches all changes that are kept, not only the few that readers without one were sent.
 #[tokio::test]
 async fn the_feed_is_filtered_before_it_is_sampled() {
     let server = Kubegc::start_collectors();
@@ -525,7 +525,7 @@ async fn the_feed_is_filtered_before_it_is_sampled() {
     assert!(!none.contains("needle"), "{none}");
 }
 
-/// An idle page learns of a pause from the feed, and not when it asks again.
+/// An idle page learns of a pause from the feed, not from its next request.
 #[tokio::test]
 async fn a_pause_and_a_resumption_are_announced_on_the_feed() {
     let server = Kubegc::start_collectors();
@@ -539,7 +539,7 @@ async fn a_pause_and_a_resumption_are_announced_on_the_feed() {
     }
 }
 
-/// Another object of the same name is another object: what was done about it is not shown of this one.
+/// A new object of the same name is a different object: its page does not show the actions about the old one.
 #[tokio::test]
 async fn the_journal_of_an_object_is_its_own() {
     let server = Kubegc::start_collectors();
@@ -568,7 +568,7 @@ async fn the_journal_of_an_object_is_its_own() {
     assert_eq!(journal().await, [""; 0], "nothing was done about the third one");
 }
 
-/// Reports whether a value is of a type that JSON Schema names.
+/// Reports whether a value has a type that JSON Schema names.
 fn is_of_type(value: &Value, name: &str) -> bool {
     match name {
         "object" => value.is_object(),
@@ -582,7 +582,7 @@ fn is_of_type(value: &Value, name: &str) -> bool {
     }
 }
 
-/// Returns the members of a value that its description lacks, and the described ones that it lacks.
+/// Returns the members of a value that are missing from its description, and the described members that are missing from the value.
 fn undescribed(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let named = document.pointer(reference.trim_start_matches('#')).unwrap();
@@ -670,7 +670,7 @@ async fn answers_are_as_they_are_described() {
         "{everything}"
     );
     examine("/kubegc/v1/search?q=held", 200).await;
-    // The report of an agent, and a node without one.
+    // One node has the report of an agent, and the other has no agent.
     let node = create(&client, "/api/v1/nodes", json!({"metadata": {"name": "fleet-1"}})).await;
     create(&client, "/api/v1/nodes", json!({"metadata": {"name": "fleet-2"}})).await;
     let report = json!({"written": jiff::Timestamp::now().as_millisecond(), "state": {
@@ -699,14 +699,14 @@ async fn answers_are_as_they_are_described() {
     let namespace = examine("/kubegc/v1/object?resource=namespaces&name=default", 200).await;
     assert_eq!(namespace["status"]["phase"], "Active", "{namespace}");
     let held = examine(&format!("/kubegc/v1/object?{}", about("held-0")), 200).await;
-    // Its holder can be asked about, as on the first screen.
+    // Its holder can be queried, as on the first screen.
     assert_eq!(held["why"]["holds"][0]["objects"][0]["resource"], "configmaps", "{held}");
     examine(&format!("/kubegc/v1/plan?{}&policy=foreground", about("owner")), 200).await;
     examine(&format!("/kubegc/v1/object?{}", about("nothing")), 404).await;
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Where the documents, the chart and the dashboard say that the page is.
+/// The documents, the chart and the dashboard name the same port of the page.
 #[test]
 fn the_page_has_one_documented_port() {
     let read = |path: &str| std::fs::read_to_string(support::repository().join(path)).unwrap();
@@ -726,8 +726,8 @@ fn the_page_has_one_documented_port() {
     }
 }
 
-/// Names, reasons and messages come from whoever writes objects. No command prints what would command the terminal, or
-/// reorder its line, whatever its form.
+/// Names, reasons and messages come from whoever writes objects. No command, in any format, prints text that would control the
+/// terminal or reorder its line.
 #[tokio::test]
 async fn what_others_wrote_does_not_command_the_terminal() {
     const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}txt\u{2066}\r";
@@ -746,7 +746,7 @@ async fn what_others_wrote_does_not_command_the_terminal() {
     let finalizers = json!({"metadata": {"name": "stuck", "finalizers": ["example.com/never"], "ownerReferences": [owner]}});
     create(&client, maps, finalizers).await;
     ask(&client, Method::DELETE, &format!("{maps}/stuck"), &[], &json!({})).await;
-    // The collector has deleted one, so that the journal has an entry.
+    // The collector has deleted one object, so the journal has an entry.
     while get(&client, &format!("{maps}/deleted"), &[]).await.0 != 404 {
         tokio::task::yield_now().await;
     }

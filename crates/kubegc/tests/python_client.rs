@@ -9,7 +9,7 @@ use std::process::Command;
 
 use support::{Kubegc, repository};
 
-/// The Python of scripts/setup; `None` (said loudly) if it lacks a package.
+/// Returns the Python of scripts/setup; `None`, with a clear message, if it lacks a package.
 fn python_with(package: &str) -> Option<PathBuf> {
     let python = repository().join("target/python/bin/python");
     let import = format!("import {package}");

@@ -1,4 +1,4 @@
-//! `kubegc run` over TLS against a separate `kubegc apiserver`, and the questions.
+//! `kubegc run` over TLS against a separate `kubegc apiserver`, and the queries.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 #[path = "run/journal.rs"]
@@ -130,7 +130,7 @@ fn nothing_is_sent_after_the_lease_is_lost() {
         run.log().contains("leader election lost: lease kube-system/kubegc-garbage-collector is held by")
     });
     admin.delete("root", "Background");
-    // Another one stands by, with everything in its graph, and does nothing either.
+    // Another replica stands by, with everything in its graph, and does nothing either.
     let standby = Run::start(&server, &QUICK_LEASE);
     until("the standby has seen it", || standby.is_ready());
     until("the standby knows who leads", || standby.log().contains("somebody-else"));
@@ -331,7 +331,7 @@ fn questions_are_answered_from_the_graph() {
         (code, error.trim()),
         (Some(1), "error: configmaps \"nothing\" not found in namespace \"default\"")
     );
-    // Of several objects, those that are there are answered about.
+    // Of several objects, the existing ones are answered.
     for question in [&["why"][..], &["tree"], &["plan", "delete"]] {
         let arguments = [question, &["cm", "nothing", "stray", "nil", "-o", "name"]].concat();
         let (code, out, error) = kubegc(&arguments, &server.kubeconfig);

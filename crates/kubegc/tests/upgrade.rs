@@ -1,5 +1,5 @@
-//! Files and objects of earlier versions are read by this one: data directories, the orders on a Lease, journals and
-//! backups. `scripts/upgrade-data` writes it with the binary of a release.
+//! This version reads files and objects of earlier versions: data directories, the orders on a Lease, journals and backups.
+//! `scripts/upgrade-data` writes them with the binary of a release.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::{Kubegc, Signal, repository};
 use support_cluster::{Admin, LEASE, QUICK_LEASE, until};
 
-/// The folders of `scripts/upgrade-data`, one for each version.
+/// Returns the directories of `scripts/upgrade-data`, one for each version.
 fn versions() -> Vec<PathBuf> {
     let folder = repository().join("crates/kubegc/tests/upgrade");
     let found: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -33,17 +33,17 @@ fn kubegc(arguments: &[&str]) -> Command {
     command
 }
 
-/// The collections that were there, by path.
+/// Returns the collections that existed, by path.
 fn expected(version: &Path) -> serde_json::Map<String, Value> {
     serde_json::from_slice(&std::fs::read(version.join("objects.json")).unwrap()).unwrap()
 }
 
-/// Reports whether it is the Lease by which the server that runs now says who it is.
+/// Reports whether an object is the Lease by which the running server identifies itself.
 fn is_identity(object: &Value) -> bool {
     object["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
 }
 
-/// Every object is what it was; `change` is what may differ.
+/// Checks that every object is unchanged; `change` adjusts the parts that may differ.
 fn assert_same(server: &Kubegc, version: &Path, change: impl Fn(&mut Value)) {
     let admin = Admin::of(server);
     for (path, mut expected) in expected(version) {
@@ -57,7 +57,7 @@ fn assert_same(server: &Kubegc, version: &Path, change: impl Fn(&mut Value)) {
     }
 }
 
-/// A data directory of the version, as it was left.
+/// Unpacks a data directory of the version, as it was left.
 fn unpacked(version: &Path, folder: &Path) -> PathBuf {
     let data = folder.join("data");
     std::fs::create_dir(&data).unwrap();

@@ -84,7 +84,7 @@ impl Checker<'_> {
         let namespace = if role == "roles" { self.write.target.namespace.as_str() } else { "" };
         match (self.write.read)(rbac::GROUP, role, namespace, name)? {
             Some(role) => self.holds(&rbac::rules_of(&role)),
-            // The rules of an absent role cannot be compared. Upstream's message names a Role by the request's own attributes.
+            // The rules of an absent role cannot be compared. Upstream names a missing Role by the resource of the request.
             None if role == "roles" => {
                 Err(ApiError::not_found(rbac::GROUP, &self.write.target.resource.resource, name))
             }

@@ -8,7 +8,7 @@ use gc_types::parse_quantity;
 
 /// Minimum budget: below it, a single large request would find no room.
 const MINIMUM_BUDGET: u64 = 16 << 20;
-/// Clients may use one in this many bytes of the machine's memory, or of a smaller cgroup or process limit.
+/// Divisor that gives the default budget from the machine's memory, or from a smaller cgroup or process limit.
 const PART_OF_MEMORY: u64 = 2;
 /// Assumed memory if no limit is known.
 const ASSUMED_MEMORY: u64 = 1 << 30;

@@ -17,9 +17,9 @@ const MAXIMUM_READING: usize = 128;
 const TURN_PATIENCE: Duration = Duration::from_secs(15);
 /// Maximum number of bytes of all bodies held, from their arrival to the answer.
 const MAXIMUM_BYTES: usize = 256 * 1024 * 1024;
-/// Bodies may take one in this many bytes of the memory budget, if that is less.
+/// Divisor of the memory budget that gives the limit for bodies, if that is less.
 const PART_OF_BUDGET: usize = 4;
-/// Administrators have an additional reserve of one in this many bytes of that.
+/// Divisor of that limit that gives the additional reserve of administrators.
 const PART_IN_RESERVE: usize = 4;
 
 /// Error: there is no room for a body.

@@ -556,7 +556,7 @@ impl Clients {
 pub(crate) struct AdmittedConnection(Arc<Client>);
 
 impl AdmittedConnection {
-    /// The connection.
+    /// Returns the connection.
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.0
     }

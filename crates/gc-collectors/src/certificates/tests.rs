@@ -72,7 +72,7 @@ fn the_deadline_is_woken_for_and_not_polled() {
     assert_eq!(verdict(&denied, None, at(0)), Decision::Later(at(0).after(1)));
     let gone = verdict(&denied, None, at(0).after(1));
     let Decision::Act(Request::Delete { uid, resource_version, .. }, _) = gone else { panic!("{gone:?}") };
-    // CSR-T19: a new request under the same name is safe.
+    // CSR-T19: a new request of the same name is not deleted.
     assert_eq!((uid, resource_version), (Uid::new("u"), Some(ResourceVersion(5))));
 }
 
@@ -107,7 +107,7 @@ fn what_was_seen_counts_for_one_request() {
         request.meta.uid = Uid::new(uid);
         Observation::Observed(Facts::SigningRequest(request))
     };
-    // Replaced before it was issued, and after: with the removal observed, and without.
+    // Replaced before and after it was issued, with and without its removal being observed.
     for (before, is_observed) in [(vec![false], false), (vec![false, true], false), (vec![false, true], true)]
     {
         let mut engine = Engine::new(CertificateCollector::default());

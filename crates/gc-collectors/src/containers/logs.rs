@@ -1,6 +1,6 @@
 //! Pod log directories, container logs and dead links (spec `node-gc.md`, sections 11 and 12.1).
 //!
-//! Decides by names alone; the adapter never follows a link and deletes only what is named here.
+//! Decides by names only; the adapter never follows a link, and deletes only what is named here.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::pods::{PodStanding, PodView, RunningContainers};
 use super::{ContainerState, PodUid};
 
-/// Longest file name that a link may have.
+/// Maximum length of a link's file name.
 pub const MAX_FILE_NAME_BYTES: usize = 255;
-/// Shortest text that counts as (the start of) a container identifier in the name of a link.
+/// Minimum length of a (truncated) container identifier in the name of a link.
 const MIN_CONTAINER_ID_LENGTH: usize = 6;
 
 /// One entry of the pod log root.
@@ -21,13 +21,12 @@ pub struct LogEntry {
     pub name: String,
     /// True if it is a real directory (not a file, not a link).
     pub is_directory: bool,
-    /// When it was last changed.
+    /// Time of the last change.
     pub modified_at: UnixNanoseconds,
 }
 
-/// The pod that a directory of the log root belongs to: `<namespace>_<pod>_<uid>` or `<uid>`, where the UID
-/// looks like one (RFC 4122 text, or the 32 hexadecimal digits of a static pod). Anything else belongs to no
-/// pod.
+/// Returns the pod that a directory of the log root belongs to: `<namespace>_<pod>_<uid>` or `<uid>`, where the UID has a valid
+/// form (RFC 4122 text, or the 32 hexadecimal digits of a static pod). Anything else belongs to no pod.
 #[must_use]
 pub fn pod_of_log_directory(name: &str) -> Option<PodUid> {
     let uid = match *name.split('_').collect::<Vec<_>>() {
@@ -44,8 +43,8 @@ fn looks_like_a_uid(text: &str) -> bool {
     (lengths == [32] || lengths == [8, 4, 4, 4, 12]) && text.split('-').all(hexadecimal)
 }
 
-/// The entries of the pod log root to remove: directories of pods that are gone, to which nothing listed belongs, and
-/// which have not changed for `minimum_age`.
+/// Returns the entries of the pod log root to remove: directories of deleted pods to which nothing listed belongs, and which have
+/// not changed for `minimum_age`.
 #[must_use]
 pub fn plan_directories<'a>(
     entries: &'a [LogEntry],
@@ -65,14 +64,14 @@ pub fn plan_directories<'a>(
     entries.iter().filter(is_removed).map(|entry| entry.name.as_str()).collect()
 }
 
-/// The (start of the) container identifier in the name of a legacy link.
+/// Returns the (possibly truncated) container identifier in the name of a legacy link.
 #[must_use]
 pub fn container_of_link(file_name: &str) -> Option<&str> {
     let (_, id) = file_name.strip_suffix(".log")?.rsplit_once('-')?;
     (id.len() >= MIN_CONTAINER_ID_LENGTH).then_some(id)
 }
 
-/// The name of the legacy link of a container. If it is too long, the identifier is shortened.
+/// Returns the name of the legacy link of a container, with a truncated identifier if it would be too long.
 #[must_use]
 pub fn link_name(pod: &str, namespace: &str, container: &str, container_id: &str) -> String {
     let mut name = format!("{pod}_{namespace}_{container}-{container_id}");
@@ -84,26 +83,26 @@ pub fn link_name(pod: &str, namespace: &str, container: &str, container_id: &str
     name + ".log"
 }
 
-/// Runtime's answer about the container of a dead link.
+/// The runtime's answer about the container of a dead link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It does not know the container.
+    /// Does not know the container.
     NotFound,
-    /// It knows the container.
+    /// Knows the container.
     Found(ContainerState),
-    /// It could not say (not reachable, an ambiguous identifier, …).
+    /// Could not tell (unreachable, an ambiguous identifier, …).
     Failed,
 }
 
-/// Reports whether to remove a link whose target does not exist. Only a certain answer removes it: log rotation
-/// leaves a moment without a target, and a runtime that does not answer proves nothing.
+/// Reports whether to remove a link whose target does not exist. Only a definite answer removes it: log rotation leaves a moment
+/// without a target, and a runtime that does not answer proves nothing.
 #[must_use]
 pub fn removes_dead_link(lookup: Lookup) -> bool {
     matches!(lookup, Lookup::NotFound | Lookup::Found(ContainerState::Exited))
 }
 
-/// The files of one container log, out of the names in its directory: the log and its rotations. `log_path` must be
-/// absolute, normal and below `root`; otherwise nothing is removed.
+/// Selects from the names in a directory the files of one container log: the log and its rotations. `log_path` must be absolute,
+/// normalized and below `root`; otherwise nothing is removed.
 #[must_use]
 pub fn files_of_log<'a>(log_path: &str, root: &str, names: &'a [String]) -> Vec<&'a str> {
     let Some(below) =
@@ -200,7 +199,7 @@ mod tests {
         }
     }
 
-    /// T105 and the last case of T103: what does not fit is cut off the identifier.
+    /// T105 and the last case of T103: the identifier is truncated to fit.
     #[test]
     fn a_link_name_fits() {
         let id = "f".repeat(64);

@@ -16,15 +16,15 @@ use crate::numbers::Numbers;
 /// Number of dead containers to keep, and their minimum age before removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
-    /// `MinAge`, counted from creation; zero is not a limit.
+    /// `MinAge`, counted from creation; zero means no limit.
     pub minimum_age: GoDuration,
-    /// `MaxPerPodContainer`: per pod and container name; `None` is no limit.
+    /// `MaxPerPodContainer`: per pod and container name; `None` means no limit.
     pub maximum_per_pod_container: Option<u32>,
-    /// `MaxContainers`: on the node; `None` is no limit.
+    /// `MaxContainers`: on the node; `None` means no limit.
     pub maximum_containers: Option<u32>,
-    /// True if the newest dead container of each name in a live pod is kept whatever the limits are. The kubelet
-    /// reads restart counts, exit codes and the progress of initialization from it, and runs it again if it is
-    /// missing. Turning this off is upstream's behaviour, and an explicit choice.
+    /// True if the newest dead container of each name in a live pod is kept regardless of the limits. The kubelet reads restart
+    /// counts, exit codes and the progress of initialization from it, and runs it again if it is missing. Turning this off matches
+    /// upstream, and has to be chosen explicitly.
     pub keep_newest_of_live_pods: bool,
 }
 
@@ -39,16 +39,16 @@ impl Default for ContainerPolicy {
     }
 }
 
-/// Why a container is removed.
+/// Reason why a container is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerRemovalReason {
     /// Its pod is gone.
     PodGone,
-    /// Its pod is finished, and space is needed.
+    /// Its pod is finished, and disk space is needed.
     PodFinished,
-    /// More dead ones of this name than `MaxPerPodContainer`.
+    /// There are more dead containers of this name than `MaxPerPodContainer`.
     PerPodContainerLimit,
-    /// More dead ones on the node than `MaxContainers`.
+    /// There are more dead containers on the node than `MaxContainers`.
     NodeLimit,
 }
 
@@ -57,28 +57,28 @@ pub enum ContainerRemovalReason {
 pub struct ContainerRemoval {
     /// Its index in the list that the plan was made from.
     pub place: usize,
-    /// Why.
+    /// Reason.
     pub reason: ContainerRemovalReason,
-    /// It may be running: it must be stopped first, and stays if that fails.
+    /// True if it may be running: it must be stopped first, and stays if that fails.
     pub stop_first: bool,
 }
 
-/// Why a container stays.
+/// Reason why a container is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerKeepReason {
-    /// It runs.
+    /// Running.
     Running,
     /// Younger than `MinAge`.
     TooYoung,
-    /// The kubelet did not make it.
+    /// The kubelet did not create it.
     Foreign,
-    /// It has no name, so no limit applies to it.
+    /// Has no name, so no limit applies to it.
     Unidentified,
-    /// The limits leave room for it.
+    /// Within the limits.
     WithinLimits,
-    /// Newest dead one of its name in a pod that may need it.
+    /// Newest dead container of its name in a pod that may need it.
     NewestOfLivePod,
-    /// Its pod has not started a regular container yet: this one shows how far initialization has come.
+    /// Its pod has not started a regular container yet, and this container shows how far initialization has come.
     InitialisationUnderWay,
 }
 
@@ -87,13 +87,13 @@ pub enum ContainerKeepReason {
 pub struct ContainerPlan {
     /// In the order of removal.
     pub removals: Vec<ContainerRemoval>,
-    /// Kept containers by their index in the list, with the reason.
+    /// Indexes of kept containers in the list, with the reason.
     pub kept: Vec<(usize, ContainerKeepReason)>,
-    /// Number of containers beyond `MaxContainers` that live pods need.
+    /// Number of containers beyond `MaxContainers` that are kept because live pods need them.
     pub over_node_limit: usize,
 }
 
-/// Plans one pass. Under `pressure`, the remains of finished pods are removed as well.
+/// Plans one pass. Under `pressure`, the leftovers of finished pods are removed as well.
 #[must_use]
 pub fn plan(
     containers: &[Container],
@@ -120,7 +120,7 @@ struct Unit {
     members: Range<usize>,
 }
 
-/// A dead container with its sort key, so that sorting a hundred thousand of them reads nothing else.
+/// A dead container with its sort key, so that sorting a hundred thousand of them touches nothing else.
 #[derive(Clone, Copy, Default)]
 struct Member {
     created_at: UnixNanoseconds,
@@ -129,10 +129,10 @@ struct Member {
     place: usize,
 }
 
-/// Facts about a pod with containers that the plan uses.
+/// Facts about a pod with containers, as far as the plan uses them.
 struct Owner<'a> {
     standing: PodStanding,
-    /// It has these init containers, and no regular container is listed yet.
+    /// Its init containers, while no regular container is listed.
     initialising: Option<&'a BTreeSet<Arc<str>>>,
 }
 
@@ -206,7 +206,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns how many of a unit's newest containers no limit may remove.
+    /// Returns the number of a unit's newest containers that no limit may remove.
     fn protected(&self, unit: &Unit) -> usize {
         let pod = &self.pods[unit.pod];
         if !self.policy.keep_newest_of_live_pods {
@@ -214,7 +214,7 @@ impl<'a> Planner<'a> {
         } else if pod.initialising.is_some() {
             unit.members.len()
         } else {
-            // The kubelet has read everything that it needs of a finished pod.
+            // The kubelet needs nothing more from a finished pod.
             usize::from(pod.standing != PodStanding::Terminated)
         }
     }
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
         self.plan.over_node_limit = surplus;
     }
 
-    /// Takes members out of their units.
+    /// Removes members from their units.
     fn forget(&mut self, going: &[Member]) {
         let mut removed = vec![false; self.containers.len()];
         for member in going {
@@ -317,7 +317,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Puts the members of each unit next to each other, in the order of the list.
+/// Groups members by unit, in the order of the list.
 fn side_by_side(units: &mut [Unit], dead: &[(usize, Member)]) -> Vec<Member> {
     for (unit, _) in dead {
         units[*unit].members.end += 1;
@@ -337,8 +337,8 @@ fn side_by_side(units: &mut [Unit], dead: &[(usize, Member)]) -> Vec<Member> {
     members
 }
 
-/// By creation time. If the runtime does not know it (state unknown, created at zero), the attempt decides which is
-/// the newest; by its time it would be the oldest, and the first to be removed.
+/// Sorts by creation time. If the runtime does not know it (state unknown, created at zero), the attempt decides which is the
+/// newest; by its time it would be the oldest, and the first to be removed.
 fn sort_newest_first(members: &mut [Member], containers: &[Container]) {
     let timed = members.iter().all(|member| member.created_at.0 > 0);
     let key = |member: &Member| {
@@ -353,7 +353,7 @@ fn as_usize(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// The unit of a dead, old enough, managed container of this owner; otherwise the reason why it is kept.
+/// Returns the unit of a dead, old enough, managed container of this owner; otherwise the reason why it is kept.
 fn unit_of(
     container: &Container,
     owner: Option<usize>,
@@ -369,7 +369,7 @@ fn unit_of(
     let (Some(owner), Some(name)) = (owner, &container.name) else {
         return Err(ContainerKeepReason::Unidentified);
     };
-    // A creation time in the future is not an age at all, not even for a minimum of zero.
+    // A container created in the future has no age, so not even a minimum of zero is reached.
     if container.created_at > now || now.since(container.created_at) < policy.minimum_age {
         return Err(ContainerKeepReason::TooYoung);
     }
@@ -385,7 +385,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// A regular container of any state proves that initialization is complete.
+    /// Notes a listed container: a regular one, in any state, proves that initialization is complete.
     fn observe(&mut self, container: Option<&str>) {
         if let (Some(init_containers), Some(name)) = (self.initialising, container)
             && !init_containers.contains(name)
@@ -408,7 +408,7 @@ mod tests {
     const HOUR: i64 = 3_600_000_000_000;
     const NOW: UnixNanoseconds = UnixNanoseconds(1_000 * HOUR);
 
-    /// `pod/name/number`: created `number` nanoseconds after the epoch, so a larger number is newer.
+    /// Parses `pod/name/number` into a container created `number` nanoseconds after the epoch, so a larger number is newer.
     fn container(spec: &str, state: ContainerState) -> Container {
         let parts: Vec<&str> = spec.split('/').collect();
         Container {
@@ -499,7 +499,7 @@ mod tests {
         );
     }
 
-    /// T70 and T72.
+    /// T70 and T72: under pressure, the leftovers of finished pods are removed.
     #[test]
     fn pressure_takes_what_finished_pods_left() {
         let containers =
@@ -512,7 +512,7 @@ mod tests {
         assert!(removed(&[containers, dead(&["gone/a/1"])].concat(), &pods, policy, true).is_empty(), "T72");
     }
 
-    /// T73: it may be running, so it is stopped first.
+    /// T73: an unknown container may be running, so it is stopped first.
     #[test]
     fn an_unknown_container_is_stopped_first() {
         let containers = [container("p/a/1", Unknown)];
@@ -521,7 +521,7 @@ mod tests {
         assert_eq!(plan.removals, [ContainerRemoval { place: 0, reason, stop_first: true }]);
     }
 
-    /// A runtime that has lost a container's record does not know when it was created.
+    /// A runtime that has lost a container's record does not know when it was created, so the attempt decides.
     #[test]
     fn without_a_time_the_attempt_decides_which_is_newest() {
         let run = |attempt, state, created_at| Container {
@@ -545,7 +545,7 @@ mod tests {
         }
     }
 
-    /// The hard rule of 12.3, against a node limit of zero.
+    /// The hard rule of 12.3: even a node limit of zero does not remove what a live pod needs.
     #[test]
     fn what_a_live_pod_needs_stays() {
         let containers = dead(&["live/a/1", "live/a/2", "done/a/3", "gone/a/4"]);
@@ -565,7 +565,7 @@ mod tests {
         assert_eq!((found.kept[0].1, found.over_node_limit), (ContainerKeepReason::NewestOfLivePod, 1));
     }
 
-    /// T168 to T171: whatever the limits and the disk say, a live pod keeps what the kubelet reads.
+    /// T168 to T171: regardless of limits and disk usage, a live pod keeps what the kubelet reads.
     #[test]
     fn no_limit_and_no_pressure_takes_what_a_live_pod_needs() {
         let runs: Vec<String> = (1..=10).map(|run| format!("live/main/{run}")).collect();
@@ -602,9 +602,8 @@ mod tests {
         }
     }
 
-    /// T172 and T173: the rule of the kubelet's container deletor is the limit of one name; without a name it removes
-    /// all containers of a deleted pod. (It would also count all names of a live pod as one, which nothing here
-    /// uses.)
+    /// T172 and T173: the rule of the kubelet's container deletor equals the limit per name; without a name it removes all
+    /// containers of a deleted pod. (It would also count all names of a live pod as one, but nothing here does that.)
     #[test]
     fn a_limit_counts_the_dead_of_one_name() {
         let mut containers = dead(&["p/foo/1", "p/bar/2", "p/bar/3", "p/bar/4"]);

@@ -1,4 +1,4 @@
-//! Knowledge about pods: whether their remains may be removed (spec `node-gc.md`, sections 9.1 and 14.4).
+//! Knowledge about pods, which decides whether their remains may be removed (spec `node-gc.md`, sections 9.1 and 14.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,41 +9,41 @@ use hashbrown::HashSet;
 use super::{Container, ContainerState, PodUid, Sandbox, SandboxState};
 use crate::FixedState;
 
-/// Where knowledge of pods comes from, and whether it can be trusted now.
+/// Source of the knowledge about pods, and whether it can be trusted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OracleState {
-    /// Complete and current: a pod that it does not contain does not exist.
+    /// Complete and current: a pod that is not in it does not exist.
     Synced,
-    /// Partial, stale or failing: it proves nothing.
+    /// Partial, stale or failing, so it proves nothing.
     Unsynced {
-        /// Why, for people.
+        /// Human-readable reason.
         why: String,
     },
-    /// There is none: only limits apply.
+    /// Absent, so only limits apply.
     Standalone,
 }
 
 /// One pod that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownPod {
-    /// Phase Succeeded or Failed.
+    /// True for phase Succeeded or Failed.
     pub finished: bool,
-    /// Failed with reason `Evicted`.
+    /// True for phase Failed with reason `Evicted`.
     pub evicted: bool,
-    /// It has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub deleting: bool,
     /// Names of its init containers (restartable ones included).
     pub init_containers: BTreeSet<Arc<str>>,
 }
 
-/// Verdict about the remains of a pod.
+/// Standing of a pod, which decides about its remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodStanding {
-    /// The pod may still need it.
+    /// The pod may still need them.
     Live,
-    /// All of its containers have stopped for good, and the pod object still exists: removed under pressure only.
+    /// All of its containers have stopped for good, but the pod object still exists: they are removed under pressure only.
     Terminated,
-    /// The pod is gone (or evicted, or deleted with everything stopped).
+    /// The pod is gone, or evicted, or deleted with everything stopped.
     Gone,
     /// Unknown: treated as live, and not even disk pressure removes its containers.
     Undetermined,
@@ -52,17 +52,17 @@ pub enum PodStanding {
 /// The pods of this node as currently known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// State of the knowledge, complete or not.
+    /// State of the knowledge.
     pub state: OracleState,
     /// The pods that exist, by the UID that the runtime knows.
     pub known: BTreeMap<PodUid, KnownPod>,
-    /// Since when each unknown UID, among those that the runtime lists, has been missing from a synced oracle.
+    /// Time since which each listed but unknown UID has been missing from a synced oracle.
     pub unknown_since: BTreeMap<PodUid, UnixNanoseconds>,
     /// Minimum time that a UID must be unknown before its pod counts as gone.
     pub safety_delay: GoDuration,
 }
 
-/// The running containers and sandboxes by pod, from one listing. Never iterated.
+/// Running containers and sandboxes by pod, from one listing. Never iterated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningContainers {
     containers: HashSet<PodUid, FixedState>,
@@ -70,7 +70,7 @@ pub struct RunningContainers {
 }
 
 impl RunningContainers {
-    /// Reads it off a listing. A container in an unknown state may run.
+    /// Collects them from a listing. A container in an unknown state may be running.
     #[must_use]
     pub fn of(containers: &[Container], sandboxes: &[Sandbox]) -> Self {
         let runs = |c: &&Container| matches!(c.state, ContainerState::Running | ContainerState::Unknown);
@@ -86,7 +86,7 @@ impl RunningContainers {
 }
 
 impl PodView {
-    /// A view without knowledge, which permits limits only.
+    /// Creates a view without knowledge, under which only limits apply.
     #[must_use]
     pub fn standalone() -> Self {
         Self {
@@ -97,7 +97,7 @@ impl PodView {
         }
     }
 
-    /// Returns the verdict about the remains of a pod.
+    /// Returns the standing of a pod.
     #[must_use]
     pub fn standing(&self, pod: &PodUid, running: &RunningContainers, now: UnixNanoseconds) -> PodStanding {
         if self.state != OracleState::Synced {
@@ -105,9 +105,8 @@ impl PodView {
         }
         let sandbox_runs = running.sandboxes.contains(pod);
         let Some(known) = self.known.get(pod) else {
-            // The kubelet stops pods that it does not know. Where it leaves a sandbox running, it knows better than
-            // the oracle (a
-            // static pod whose mirror could not be made).
+            // The kubelet stops pods that it does not know. If it leaves a sandbox running, it knows better than the oracle (for
+            // example a static pod whose mirror could not be created).
             let gone =
                 !sandbox_runs && self.unknown_since.get(pod).is_some_and(|&since| self.is_long(since, now));
             return if gone { PodStanding::Gone } else { PodStanding::Undetermined };
@@ -122,7 +121,7 @@ impl PodView {
         }
     }
 
-    /// Reports whether a UID that has been unknown since then has been so for long enough.
+    /// Reports whether a UID has been unknown for long enough.
     fn is_long(&self, since: UnixNanoseconds, now: UnixNanoseconds) -> bool {
         now.since(since) >= self.safety_delay
     }
@@ -133,8 +132,8 @@ impl PodView {
         self.unknown_since.values().filter(|since| !self.is_long(**since, now)).count()
     }
 
-    /// Reports whether the existing pods seem to be those of another node: the kubelet's sandboxes run here, and
-    /// none of their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
+    /// Reports whether the existing pods seem to be those of another node, because the kubelet's sandboxes run here and none of
+    /// their pods is among them. (Or all of them were just deleted, in which case nothing will run here soon.)
     #[must_use]
     pub fn is_of_another_node(&self, sandboxes: &[Sandbox]) -> bool {
         let runs = |sandbox: &&Sandbox| sandbox.managed && sandbox.state == SandboxState::Ready;
@@ -142,8 +141,8 @@ impl PodView {
         running.peek().is_some() && !running.any(|pod| self.known.contains_key(pod))
     }
 
-    /// Records which of the listed UIDs are missing from a synced oracle, and since when; forgets those that are not
-    /// listed any more. Call it once per listing. Bounded by what the runtime lists.
+    /// Records which of the listed UIDs are missing from a synced oracle, and since when; forgets those that are no longer listed.
+    /// Call it once per listing. Bounded by the runtime's listing.
     pub fn record_unknown(&mut self, listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         if self.state != OracleState::Synced {
             // While the oracle is not synced, no UID comes closer to removal.
@@ -166,7 +165,8 @@ pub(crate) mod testing {
         PodUid::new(text).expect("not empty")
     }
 
-    /// A synced view: `live` exist, `finished` exist and are finished, `gone` have long been unknown.
+    /// Returns a synced view in which `live` pods exist, `finished` ones exist and are finished, and `gone` ones have long been
+    /// unknown.
     pub(crate) fn view(live: &[&str], finished: &[&str], gone: &[&str]) -> PodView {
         let known =
             |names: &[&str], pod: KnownPod| names.iter().map(|n| (uid(n), pod.clone())).collect::<Vec<_>>();
@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    /// A pod that the kubelet keeps running is never gone, whatever the oracle says; and an oracle that knows
-    /// none of the running pods was asked about another node.
+    /// A pod that the kubelet keeps running is never gone, whatever the oracle says; and an oracle that knows none of the running
+    /// pods is about another node.
     #[test]
     fn what_runs_is_not_gone() {
         use SandboxState::{NotReady, Ready};

@@ -1,5 +1,5 @@
-//! Compares the plan of containers with a reference written for reading: a map of units, and every rule as a loop
-//! over it.
+//! Compares container plans with a reference implementation written for readability: a map of units, and every rule as a loop over
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl<'a> Reference<'a> {
         for ((pod, _), members) in units.iter_mut() {
             let keep = limit.max(self.protected(pod, members.len()));
             while members.len() > keep {
-                // The oldest of the surplus first; what is newer than it is removed after it.
+                // The oldest of the surplus comes first, then the newer ones.
                 let oldest = members.pop().expect("one more than is kept");
                 self.remove(oldest, reason);
             }
@@ -162,7 +162,7 @@ fn containers() -> impl Strategy<Value = Vec<Container>> {
             usize,
             (&str, Option<&str>, _, _, _, _),
         )| Container {
-            // Not in the order of the list, so that ties show.
+            // Not in list order, so that ties matter.
             id: ContainerId::new(&format!("id-{}", (number * 37) % 101)).expect("not empty"),
             sandbox: None,
             pod: PodUid::new(pod),

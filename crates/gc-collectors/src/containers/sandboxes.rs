@@ -8,14 +8,14 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::pods::{PodStanding, PodView, RunningContainers};
 use super::{Container, PodUid, Sandbox, SandboxId, SandboxState};
 
-/// Why a sandbox is removed.
+/// Reason why a sandbox is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxRemovalReason {
     /// Its pod is gone.
     PodGone,
-    /// Its pod is finished, and space is needed.
+    /// Its pod is finished, and disk space is needed.
     PodFinished,
-    /// The pod has a newer one.
+    /// The pod has a newer sandbox.
     Superseded,
 }
 
@@ -24,12 +24,12 @@ pub enum SandboxRemovalReason {
 pub struct SandboxRemoval {
     /// ID of the sandbox.
     pub id: SandboxId,
-    /// Why.
+    /// Reason.
     pub reason: SandboxRemovalReason,
 }
 
-/// Plans one pass over a listing in which containers were listed **before** sandboxes. Sandboxes of deleted pods must
-/// be at least `minimum_age` old: one that is being created may look dead, and its pod may not be known yet.
+/// Plans one pass over a listing in which containers were listed **before** sandboxes. Sandboxes of deleted pods must be at least
+/// `minimum_age` old: one that is being created may look dead, and its pod may not be known yet.
 #[must_use]
 pub fn plan(
     sandboxes: &[Sandbox],
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// T92: without an oracle only the rule of the newest applies.
+    /// T92: without an oracle, only the rule about the newest sandbox applies.
     #[test]
     fn without_an_oracle_the_newest_stays() {
         let sandboxes =

@@ -1,7 +1,7 @@
-//! Lanes: requests of which only a few are sent at a time.
+//! Lanes: requests of which only a few are in flight at a time.
 //!
-//! Nothing counts the slots of a lane: they are the requests in flight that are in it. So a slot is free as soon as its
-//! request has ended, and a decision that led to no request never had one.
+//! There is no counter for the slots of a lane, which are simply its requests in flight. A slot is therefore free as soon as its
+//! request has ended, and a decision that led to no request never took one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub(super) fn has_room(lane: &Lane, flying: &BTreeMap<EffectId, Flight>) -> bool
     taken.count() < lane.slots
 }
 
-/// Objects that wait for room in a lane; of one that is gone, nothing stays here.
+/// Objects that wait for room in a lane. Objects that are gone leave nothing behind.
 #[derive(Debug, Default)]
 pub(super) struct WaitingObjects {
     lanes: BTreeMap<Lane, BTreeSet<ObjectKey>>,
-    /// The lanes to which objects were called whose next request has not been decided yet. They occupy nothing.
+    /// Lanes to which objects were called whose next request has not been decided yet. They occupy no slot.
     called: BTreeMap<ObjectKey, Lane>,
 }
 
@@ -38,7 +38,7 @@ impl WaitingObjects {
         self.lanes.entry(lane.clone()).or_default().insert(key);
     }
 
-    /// Takes an object out, and returns the lane that it was called to.
+    /// Removes an object, and returns the lane that it was called to.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Lane> {
         if !self.lanes.is_empty() {
             for keys in self.lanes.values_mut() {
@@ -49,7 +49,7 @@ impl WaitingObjects {
         self.called.remove(key)
     }
 
-    /// The next request of an object is on the way to a request of this lane, or is one.
+    /// Records that the next request of an object leads to a request of this lane, or is one.
     pub(super) fn calling(&mut self, key: &ObjectKey, lane: Lane) {
         self.called.insert(key.clone(), lane);
     }

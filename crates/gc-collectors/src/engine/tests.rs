@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns the given decisions, one after the other.
+/// A collector that returns the given decisions one after the other.
 #[derive(Default)]
 struct ScriptedCollector(Vec<Decision>);
 
@@ -58,7 +58,7 @@ fn read() -> Decision {
     act(Request::Read { key: job().key() })
 }
 
-/// Lists begin and end, with these objects.
+/// Delivers a complete list of these objects.
 fn list(engine: &mut Engine<ScriptedCollector>, objects: &[Facts]) {
     engine.observe(Observation::ListStarted(Kind::Job));
     for facts in objects {
@@ -67,8 +67,7 @@ fn list(engine: &mut Engine<ScriptedCollector>, objects: &[Facts]) {
     engine.observe(Observation::Synced(Kind::Job));
 }
 
-/// The object is observed once for each decision; requests that change something are skipped, all others are
-/// answered.
+/// Observes the object once for each decision, skips requests that change something, and answers all others.
 fn skipped(engine: &mut Engine<ScriptedCollector>, decisions: Vec<Decision>) -> usize {
     let mut skipped = 0;
     for decision in decisions {
@@ -103,7 +102,7 @@ fn what_is_skipped_is_wanted_once_of_each_version() {
     }
 }
 
-/// When a list starts again, objects that are still there are not reported again; objects that were away are.
+/// After a list is repeated, objects that are still there are not reported again, but objects that were missing are.
 #[test]
 fn what_is_skipped_outlasts_lists() {
     let mut engine = Engine::new(ScriptedCollector::default());
@@ -133,7 +132,7 @@ fn what_is_skipped_is_released() {
     }
 }
 
-/// For any collector: an object that is gone is done, and one that has changed is reconciled again.
+/// For any collector, a missing object is a success, and a changed one is reconciled again.
 #[test]
 fn a_404_is_success_and_a_409_is_no_error() {
     let failed = Outcome::Failed { message: "x".into(), retry_after_milliseconds: None };
@@ -155,8 +154,7 @@ fn a_404_is_success_and_a_409_is_no_error() {
     }
 }
 
-/// After a second conflict a request is not repeated before the watch has delivered the change; that triggers it at
-/// once.
+/// After a second conflict, the request is not repeated until the watch has delivered the change, which triggers it immediately.
 #[test]
 fn a_second_conflict_waits_for_the_watch() {
     let mut engine = Engine::new(ScriptedCollector(vec![delete(5); 5]));
@@ -176,7 +174,7 @@ fn a_second_conflict_waits_for_the_watch() {
     assert_eq!(asked, [1_000, 1_005, 1_255, 1_300, 1_550]);
 }
 
-/// This many requests are in flight at a time, and not one more.
+/// The number of requests in flight never exceeds the limit.
 #[test]
 fn requests_in_flight_are_bounded() {
     let mut engine = Engine::new(ScriptedCollector(vec![delete(5); IN_FLIGHT + 2]));
@@ -193,7 +191,7 @@ fn requests_in_flight_are_bounded() {
     assert!(engine.poll_effect().is_some());
 }
 
-/// Wants to delete each object once, in the lane that its label names.
+/// A collector that wants to delete each object once, in the lane that its label names.
 #[derive(Default)]
 struct InLanes {
     wanted: BTreeMap<ObjectKey, Facts>,
@@ -252,8 +250,8 @@ fn job_in_lane(number: u8, kept: bool, version: u64) -> Facts {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
 
-    /// No lane is ever overfull, every started request ends, and every object that is no longer kept is deleted in
-    /// the end, whatever is kept, withheld, refused or removed. So no slot is lost.
+    /// No lane is ever overfull, every started request ends, and every object that is no longer kept is deleted eventually,
+    /// whatever is kept, withheld, refused or removed. No slot is therefore lost.
     #[test]
     fn a_lane_loses_no_slot(steps in proptest::collection::vec((0_u8..7, 0_u8..12), 0..120)) {
         let mut engine = Engine::new(InLanes::default());

@@ -9,22 +9,22 @@ use gc_types::{ForeignMark, GoDuration, Marks, Timestamp};
 use crate::expiry::BadMark;
 use crate::objects::{parse_time, time_text};
 
-/// A tool whose annotations or labels are honoured when it is named in `--foreign-expiry`.
+/// A tool whose annotations or labels count when `--foreign-expiry` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignTool {
     /// kube-janitor: `janitor/ttl` and `janitor/expires`.
     KubeJanitor,
-    /// k8s-ttl-controller: `k8s-ttl-controller.twin.sh/ttl`, counted from `…/refreshed-at` where that is set.
+    /// k8s-ttl-controller: `k8s-ttl-controller.twin.sh/ttl`, counted from `…/refreshed-at` if that is set.
     TtlController,
     /// Kyverno: the label `cleanup.kyverno.io/ttl`.
     Kyverno,
 }
 
 impl ForeignTool {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Self; 3] = [Self::KubeJanitor, Self::TtlController, Self::Kyverno];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl ForeignTool {
         }
     }
 
-    /// The tool that a mark is of.
+    /// Returns the tool that a mark belongs to.
     #[must_use]
     pub const fn of(mark: ForeignMark) -> Self {
         match mark {
@@ -72,7 +72,7 @@ pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
         || marks.foreign_marks().any(|(mark, _)| tools.contains(&ForeignTool::of(mark)))
 }
 
-/// When an object expires by the annotations of these tools, and by which. They all count from the creation.
+/// Returns when an object expires by the annotations of these tools, and by which. They all count from the creation.
 pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Timestamp, String)>, BadMark> {
     let mut first: Option<(Timestamp, String)> = None;
     for (mark, text) in marks.foreign_marks().filter(|(mark, _)| tools.contains(&ForeignTool::of(*mark))) {
@@ -85,7 +85,7 @@ pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Tim
     Ok(first)
 }
 
-/// Returns the time at which one mark lets an object expire, if it ever does.
+/// Returns the time at which one mark lets an object expire, if ever.
 pub(super) fn deadline(
     marks: &Marks,
     mark: ForeignMark,
@@ -113,9 +113,9 @@ pub(super) fn deadline(
     })
 }
 
-/// Times that kube-janitor accepts.
+/// Description of the times that kube-janitor accepts.
 const JANITOR_TIME: &str = "a time such as 2027-01-31T12:00:00Z or a date";
-/// Times that Kyverno accepts: a label has no colons.
+/// Description of the times that Kyverno accepts; labels cannot contain colons.
 const KYVERNO_TIME: &str = "a time such as 2027-01-31T120000Z, a date, or a duration such as 36h";
 
 fn after((milliseconds, begins): (i64, Timestamp)) -> Timestamp {
@@ -126,7 +126,7 @@ fn bad(mark: ForeignMark, text: &Arc<str>, expected: &'static str) -> BadMark {
     BadMark::Foreign { key: mark.key(), text: Arc::clone(text), expected }
 }
 
-/// One number with one unit, or `forever`.
+/// Parses one number with one unit, or `forever`.
 fn janitor_ttl(text: &Arc<str>) -> Result<Option<i64>, BadMark> {
     if &**text == "forever" {
         return Ok(None);
@@ -140,7 +140,7 @@ fn milliseconds(mark: ForeignMark, text: &Arc<str>) -> Result<i64, BadMark> {
     Ok(duration.to_milliseconds_rounded_up())
 }
 
-/// RFC 3339, also without its colons or its seconds; or a date, which is its beginning in UTC.
+/// Parses RFC 3339, with or without colons and seconds, or a date, which means its beginning in UTC.
 fn date_or_time(mark: ForeignMark, text: &Arc<str>, expected: &'static str) -> Result<Timestamp, BadMark> {
     let with_seconds = || parse_time(Some(&format!("{text}:00Z")));
     let from_date = || parse_time(Some(&format!("{text}T00:00:00Z")));

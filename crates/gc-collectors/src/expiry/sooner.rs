@@ -1,4 +1,4 @@
-//! Changes of retention annotations that bring a deletion nearer, which only users who may delete can make.
+//! Changes of retention annotations that bring a deletion nearer, which only users who may delete the object can make.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use gc_types::{ForeignMark, Marks, Timestamp};
 
 use super::{expires_at, foreign, time_to_live};
 
-/// Reports whether a change lets a collector delete an object that it would have kept, or delete it earlier: a mark is
-/// added, shortened, or made effective by the removal of `kubegc.io/keep` or of a value that could not be parsed.
+/// Reports whether a change makes a collector delete an object that it would have kept, or delete it earlier: a mark is added,
+/// shortened, or made effective by the removal of `kubegc.io/keep` or of an invalid value.
 ///
-/// Marks of all tools count, also of those that are not enabled: a mark outlives the flags of the start under which it
+/// Marks of all tools count, including those that are not enabled, because a mark outlives the flags of the process under which it
 /// was written. `created` must be the same on both sides.
 #[must_use]
 pub fn deletes_sooner(new: &Marks, old: &Marks) -> bool {
@@ -17,7 +17,7 @@ pub fn deletes_sooner(new: &Marks, old: &Marks) -> bool {
         return true;
     }
     let (new, old) = (deadlines(new), deadlines(old));
-    // An invalid value disables every mark of the object, until it is changed.
+    // An invalid value disables every mark of the object until it is changed.
     let enables = |(new, old): (&Deadline, &Deadline)| old.is_invalid() && new != old;
     if new.iter().zip(&old).any(enables) && new.iter().any(Deadline::is_set) {
         return true;
@@ -25,12 +25,12 @@ pub fn deletes_sooner(new: &Marks, old: &Marks) -> bool {
     new.iter().zip(&old).any(|(new, old)| new.is_sooner_than(old))
 }
 
-/// The time at which one mark deletes an object.
+/// Time at which one mark deletes an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Deadline {
     Never,
     At(Timestamp),
-    /// The text cannot be parsed here, and perhaps can by another version.
+    /// The text is invalid here, but perhaps not for another version.
     Invalid(Arc<str>),
 }
 
@@ -55,7 +55,7 @@ impl Deadline {
 
 /// Returns the deadlines of all marks, always in the same order.
 fn deadlines(marks: &Marks) -> Vec<Deadline> {
-    // When a Job or a Pod finishes is not known; from where a duration counts is the same on both sides.
+    // The end of a Job or Pod is unknown, but a duration counts from the same time on both sides.
     let begins = marks.created.unwrap_or_default();
     let marks = &Marks { created: Some(begins), ..marks.clone() };
     let ttl = marks.ttl.as_ref().map(|text| (text, time_to_live(text).map(|ttl| Some(begins.after(ttl)))));
@@ -122,7 +122,7 @@ mod tests {
             (&[(KEEP, "true")], &[(KEEP, "false")], true),
             (&[(KEEP, "true")], &[(KEEP, "yes")], false),
             (&[(KEEP, "true")], &[(KEEP, "true"), (TTL, "1s")], true),
-            // Removing or repairing the invalid annotation makes the other one count.
+            // Removing or fixing the invalid annotation makes the other one count.
             (&[(TTL, "soon"), (AT, NOON)], &[(AT, NOON)], true),
             (&[(TTL, "soon"), (AT, NOON)], &[(TTL, "9w"), (AT, NOON)], true),
             (&[(TTL, "soon")], &[], false),

@@ -78,7 +78,7 @@ fn what_annotations_say() {
                 "annotation kubegc.io/expires-at: \"tomorrow\" is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\"",
             ),
         ),
-        // An invalid one disables the valid ones.
+        // An invalid annotation disables the valid ones.
         (
             Some("1h"),
             Some("2027-01-15"),
@@ -151,7 +151,7 @@ fn an_object_is_deleted_at_its_time_and_only_in_the_version_decided_on() {
         "the object has expired by its annotation: object observed at version 2; its kubegc.io/ttl of 1h is over; \
          since 2027-01-15T09:00:00Z"
     );
-    // Its time was extended at the last moment: the server refuses, and the new annotation counts.
+    // The time was extended at the last moment: the server refuses the deletion, and the new annotation counts.
     engine.handle(Event::Done(effect.id, Outcome::Conflict));
     observe_marks(&mut engine, "a", 3, Some(marks(Some("2h"), None, None)));
     engine.handle(Event::Tick(at(3601)));
@@ -232,12 +232,12 @@ fn a_bad_annotation_is_reported_once_and_deletes_nothing() {
     engine.handle(Event::Tick(at(1_000_000)));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.counts().1, ExpiryCounts { annotated: 1, invalid: 1, invalid_seen: 1 });
-    // Another mistake is reported again.
+    // A different mistake is reported again.
     observe_marks(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::RecordEvent(_)));
 }
 
-/// An aggregated API server does not ask whether a writer may delete: whoever may patch its objects would delete them.
+/// An aggregated API server does not check whether a writer may delete, so everyone who may patch its objects could delete them.
 #[test]
 fn annotations_of_aggregated_servers_count_only_in_groups_that_are_named() {
     let served = |group: &str, is_aggregated: bool| {
@@ -274,7 +274,7 @@ fn annotations_of_aggregated_servers_count_only_in_groups_that_are_named() {
         engine.handle(Event::Tick(at(1_000_000)));
         assert_eq!(engine.poll_effect(), None, "{group} {is_aggregated}: it is reported once");
     }
-    // Discovery learns later who serves it: what was observed before counts from then on.
+    // Discovery reports later which server serves it; objects that were observed before count from then on.
     let mut engine = self::engine();
     engine.handle(served("aggregated.example.com", true));
     observe_marks(&mut engine, "a", 2, expired());
@@ -283,7 +283,7 @@ fn annotations_of_aggregated_servers_count_only_in_groups_that_are_named() {
     assert_eq!(engine.poll_effect(), None);
     engine.handle(served("aggregated.example.com", false));
     assert!(is_deleted(&engine.poll_effect().unwrap()));
-    // And the other way round, before its time has come.
+    // The reverse case, before its time has come.
     let mut engine = self::engine();
     engine.handle(served("aggregated.example.com", false));
     observe_marks(&mut engine, "a", 2, Some(marks(Some("1h"), None, None)));
@@ -315,7 +315,7 @@ fn read(kind: Kind, annotations: &Value, status: &Value) -> Facts {
     Facts::read(kind, object.to_string().as_bytes()).unwrap()
 }
 
-/// A Job's and a Pod's time to live begins when it finished; an absolute time does not wait for that.
+/// The time to live of a Job or Pod begins when it has finished; an absolute time does not wait for that.
 #[test]
 fn jobs_and_pods_live_on_after_they_finished() {
     let ttl = json!({"kubegc.io/ttl": "1h", "unrelated": "x"});
@@ -339,7 +339,7 @@ fn jobs_and_pods_live_on_after_they_finished() {
         (Kind::Pod, &ttl, json!({"phase": "Running"}), stays),
         (Kind::Pod, &ttl, ended(-60), wakes(3540)),
         (Kind::Pod, &ttl, ended(-3601), due),
-        // Nothing says when: it was over two hours ago at the earliest.
+        // The time is unknown, but was at least two hours ago.
         (Kind::Pod, &ttl, json!({"phase": "Failed"}), due),
         (Kind::Pod, &expires, json!({"phase": "Running"}), wakes(60)),
         (Kind::Pod, &json!({"kubegc.io/ttl": "1s", "kubegc.io/keep": "true"}), ended(-9000), stays),
@@ -363,7 +363,7 @@ fn jobs_and_pods_live_on_after_they_finished() {
     }
 }
 
-/// A Pod whose annotations are taken off in time stays.
+/// A Pod stays if its annotations are removed in time.
 #[test]
 fn a_pod_whose_annotations_are_taken_off_stays() {
     let finished = json!({"phase": "Succeeded", "containerStatuses": [

@@ -1,4 +1,4 @@
-//! What occupies the disk of images below CRI, by cause; and what of that is provably unused.
+//! Disk usage of images below CRI, by cause, and which part of it is provably unused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::plan::Space;
 use super::stores::{Disk, Namespace, Node, References};
 
-/// Who keeps something in the stores of containerd.
+/// Reason why containerd keeps something in its stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// A name of an image.
@@ -18,7 +18,7 @@ pub enum Holder {
     Lease,
     /// Only a label, such as `containerd.io/gc.root`.
     Label,
-    /// Only content of another namespace of containerd.
+    /// Only content of another containerd namespace.
     OtherNamespace,
     /// An upload that has not ended.
     Ingest,
@@ -26,7 +26,7 @@ pub enum Holder {
     Nothing,
 }
 
-/// The space of everything that containerd lists, by who keeps it.
+/// Returns the space of everything that containerd lists, by holder.
 #[must_use]
 pub fn shares(namespace: &Namespace, disk: Disk, now: UnixNanoseconds) -> BTreeMap<Holder, Space> {
     let references = References::of(namespace);
@@ -67,14 +67,14 @@ pub fn shares(namespace: &Namespace, disk: Disk, now: UnixNanoseconds) -> BTreeM
     found
 }
 
-/// What no container, image or lease can refer to any more.
+/// Items to which no container, image or lease can refer any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
-    /// References of uploads that nothing has written to for long.
+    /// References of uploads that have not been written to for a long time.
     pub ingests: Vec<String>,
-    /// Identifiers of leases that have expired.
+    /// Identifiers of expired leases.
     pub leases: Vec<String>,
-    /// Snapshotter and key of snapshots; each after its children.
+    /// Snapshotter and key of snapshots, each after its children.
     pub snapshots: Vec<(String, String)>,
 }
 
@@ -86,7 +86,8 @@ impl Orphans {
     }
 }
 
-/// Finds what may be removed. What has changed within `minimum_age` stays: it may belong to something that is being made.
+/// Finds what may be removed. Items that have changed within `minimum_age` stay, because they may belong to something that is being
+/// created.
 #[must_use]
 pub fn orphans(namespace: &Namespace, minimum_age: GoDuration, now: UnixNanoseconds) -> Orphans {
     let is_old = |changed: UnixNanoseconds| now.since(changed) >= minimum_age;
@@ -110,7 +111,7 @@ pub fn orphans(namespace: &Namespace, minimum_age: GoDuration, now: UnixNanoseco
         .filter(|one| is_old(one.updated) && !one.has_back_reference())
         .filter(|one| !held.contains(&Node::Snapshot(&one.snapshotter, &one.name)))
         .collect();
-    // One whose child stays cannot go either.
+    // A snapshot with a remaining child cannot be removed either.
     loop {
         let before = unheld.len();
         let going: BTreeSet<(&str, &str)> =
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(found, expected.into());
     }
 
-    /// Neither something young, nor something with a child that stays, nor something that a lease holds.
+    /// Nothing young, nothing with a remaining child, and nothing held by a lease is an orphan.
     #[test]
     fn only_what_nothing_can_refer_to_is_an_orphan() {
         let found = orphans(&world(), GoDuration(24 * HOUR), NOW);

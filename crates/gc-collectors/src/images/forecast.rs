@@ -1,7 +1,7 @@
-//! How many images a pass would remove: shown by a dry run.
+//! Forecasts how many images a pass would remove, for dry runs.
 //!
-//! A pass stops by measurements, which a dry run does not have. Where the sizes of layers are known, it has the same numbers
-//! before; elsewhere there are bounds, and the result is a range.
+//! A pass stops by measurements, which a dry run does not have. If the sizes of layers are known, the forecast computes the same
+//! numbers in advance; otherwise it uses bounds, and the result is a range.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,31 +11,32 @@ use super::plan::{Removal, Space};
 use super::space::{Filesystem, Goal};
 use super::{Image, ImageId, LayerId};
 
-/// Most bytes that an image frees for each byte of its nominal size: compressed layers are stored beside the unpacked ones.
+/// Maximum number of bytes that an image frees for each byte of its nominal size: compressed layers are stored beside the unpacked
+/// ones.
 const MOST_RATIO: u64 = 8;
-/// Known sizes are exact but for this much, which the runtime's own files may take or give back meanwhile.
+/// Tolerance for known sizes, which are exact except for the runtime's own files.
 const TOLERANCE_BYTES: u64 = 32 << 10;
 
-/// The number of images that would be removed.
+/// Number of images that would be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
-    /// At least these first ones of the list.
+    /// Minimum number, from the start of the list.
     pub fewest: usize,
-    /// At most these.
+    /// Maximum number.
     pub most: usize,
-    /// Why they differ; `None` if they are the same.
+    /// Reason why the two differ; `None` if they are equal.
     pub uncertainty: Option<Uncertainty>,
 }
 
-/// Why it is unknown how many images would be removed.
+/// Reason why it is unknown how many images would be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncertainty {
-    /// The runtime reports nominal sizes of images only.
+    /// The runtime reports only nominal sizes of images.
     NominalSizes {
         /// Number of images that share layers with another one.
         sharing: usize,
     },
-    /// Sizes are known, and one image frees about as much as is missing.
+    /// Sizes are known, but one image frees about as much as is missing.
     Borderline,
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for Uncertainty {
     }
 }
 
-/// Bounds of what the first images of a list free together: an entry for each number of them.
+/// Bounds of what the first images of a list free together, with an entry for each number of images.
 #[derive(Debug)]
 struct Bounds {
     least: Vec<Space>,
@@ -67,8 +68,8 @@ struct Bounds {
     is_known: bool,
 }
 
-/// Forecasts a pass over a list whose first images, `certain` ones, go whatever the disk usage is. `goals` returns what a
-/// pass would want of filesystems that are measured after these.
+/// Forecasts a pass over a list whose first `certain` images are removed regardless of disk usage. `goals` returns what a pass
+/// would want from filesystems that are measured after these.
 pub fn forecast<E>(
     list: &[Removal],
     certain: usize,
@@ -103,7 +104,7 @@ pub fn forecast<E>(
     Ok(Forecast { fewest, most: most.max(fewest), uncertainty })
 }
 
-/// A filesystem after something was freed on it.
+/// Returns a filesystem as it is after something was freed on it.
 fn with(filesystem: &Filesystem, freed: Space) -> Filesystem {
     let sum = |now: u64, more: u64, all: u64| now.saturating_add(more).min(all.max(now));
     Filesystem {
@@ -137,8 +138,8 @@ fn bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -> Bounds
     nominal_bounds(list, images, measured)
 }
 
-/// Images that are all removed free at least the size of those that share no layer with each other, and nothing of a layer that
-/// another image needs.
+/// Returns bounds from nominal sizes. Removed images free at least the size of those that share no layer with each other, and
+/// nothing of a layer that another image needs.
 fn nominal_bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -> Bounds {
     let used = measured.iter().map(|one| one.capacity_bytes.saturating_sub(one.available_bytes)).max();
     let by_id: BTreeMap<&ImageId, &Image> = images.iter().map(|image| (&image.id, image)).collect();
@@ -151,7 +152,7 @@ fn nominal_bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -
         if let Some(image) = by_id.get(&removal.id) {
             users.take(image);
         }
-        // Layers that are unknown may all be shared.
+        // Unknown layers may all be shared.
         let is_last = layers.iter().all(|layer| !users.is_used(*layer) && !counted.contains(layer));
         if is_last && !layers.is_empty() {
             counted.extend(layers);
@@ -182,7 +183,7 @@ mod tests {
     use super::super::testing::{id, image, layer, removal};
     use super::*;
 
-    /// A layer: its compressed size, and bytes and inodes of its snapshot.
+    /// A layer: its compressed size, and the bytes and inodes of its snapshot.
     #[derive(Clone, Copy, Debug)]
     struct Layer {
         number: u64,
@@ -191,7 +192,7 @@ mod tests {
         inodes: u64,
     }
 
-    /// A disk that was generated: images by number, each with its layers from the lowest on.
+    /// A generated disk: images by number, each with its layers from the lowest up.
     #[derive(Clone, Debug)]
     struct World {
         images: Vec<Vec<Layer>>,
@@ -211,7 +212,7 @@ mod tests {
     }
 
     impl World {
-        /// What the images with these numbers occupy: blobs once, snapshots once for each chain of layers.
+        /// Returns the space of the images with these numbers: blobs count once, snapshots once for each chain of layers.
         fn space(&self, present: &[usize]) -> Space {
             let mut parts: BTreeMap<String, Space> = BTreeMap::new();
             for number in present {
@@ -243,7 +244,7 @@ mod tests {
             }
         }
 
-        /// What containerd says of it.
+        /// Returns the disk as containerd describes it.
         fn namespace(&self) -> Namespace {
             let mut namespace = Namespace { name: "k8s.io".into(), ..Namespace::default() };
             let label = |key: &str, value: String| (format!("containerd.io/gc.ref.{key}"), value);
@@ -311,7 +312,7 @@ mod tests {
             measured.iter().filter_map(|one| assess(one, self.thresholds).expect("a capacity").goal).collect()
         }
 
-        /// Removes as the agent does, and returns how many went.
+        /// Removes like the agent, and returns the number of removed images.
         fn act(&self, list: Vec<Removal>) -> usize {
             let mut present: Vec<usize> = (0..self.images.len()).collect();
             let goals = self.goals(&[self.disk(&present)]);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     proptest! {
-        /// A dry run counts as a pass does: exactly where sizes are known, and within its range where they are not.
+        /// A dry run counts like a pass: exactly if sizes are known, and within its range if not.
         #[test]
         fn a_dry_run_counts_as_a_pass_does(world in worlds()) {
             let nominal = world.removals();
@@ -395,7 +396,7 @@ mod tests {
         }
     }
 
-    /// What stays for a container or a lease is freed by no removal; a lease that has expired keeps nothing.
+    /// No removal frees what stays for a container or a lease; an expired lease keeps nothing.
     #[test]
     fn what_others_hold_is_not_freed() {
         let layers = [(1, 10_000), (2, 20_000), (3, 30_000)].map(|(number, compressed)| Layer {

@@ -1,4 +1,4 @@
-//! When each image was first seen and last used (spec `node-gc.md`, section 3).
+//! First sight and last use of each image (spec `node-gc.md`, section 3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,64 +7,63 @@ use serde::{Deserialize, Serialize};
 
 use super::{Image, ImageId};
 
-/// The record of one image.
+/// Record of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// When an observation first listed it, in nanoseconds since the epoch.
+    /// Time of the first observation that listed it, in nanoseconds since the epoch.
     #[serde(rename = "firstSeen")]
     first_seen: i64,
-    /// When an observation last saw it in use; absent if never.
+    /// Time of the last observation that saw it in use; `None` if never.
     #[serde(rename = "lastUsed", skip_serializing_if = "Option::is_none", default)]
     last_used: Option<i64>,
 }
 
 impl ImageRecord {
-    /// A record of an image first seen then and never used.
+    /// Creates the record of an image that was first seen then and never used.
     #[must_use]
     pub fn new(first_seen: UnixNanoseconds) -> Self {
         Self { first_seen: first_seen.0, last_used: None }
     }
 
-    /// When it was first seen.
+    /// Returns when it was first seen.
     #[must_use]
     pub fn first_seen(&self) -> UnixNanoseconds {
         UnixNanoseconds(self.first_seen)
     }
 
-    /// When it was last seen in use.
+    /// Returns when it was last seen in use.
     #[must_use]
     pub fn last_used(&self) -> Option<UnixNanoseconds> {
         self.last_used.map(UnixNanoseconds)
     }
 
-    /// Since when nothing has used it: since its last use, or since it was first seen if there was none.
+    /// Returns since when nothing has used it: since its last use, or since it was first seen.
     #[must_use]
     pub fn idle_since(&self) -> UnixNanoseconds {
         UnixNanoseconds(self.last_used.map_or(self.first_seen, |used| used.max(self.first_seen)))
     }
 
-    /// Returns the time since it was last used. A moment in the future (the clock was set back) counts as zero.
+    /// Returns the time since its last use. A time in the future (the clock was set back) counts as zero.
     #[must_use]
     pub fn idle(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.idle_since())
     }
 
-    /// Returns the time that it has been on the node.
+    /// Returns how long it has been on the node.
     #[must_use]
     pub fn age(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.first_seen())
     }
 }
 
-/// The records of all listed images. Bounded by what the runtime lists: an image that is not listed any more
-/// loses its record.
+/// Records of all listed images. Bounded by the runtime's listing: an image that is no longer listed loses its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageHistory {
     records: BTreeMap<ImageId, ImageRecord>,
 }
 
 impl ImageHistory {
-    /// Restores what was saved. Moments after `now` (the clock was set back) count as now.
+    /// Restores saved records. Times after `now` (the clock was set back) count as now.
     #[must_use]
     pub fn restore(saved: impl IntoIterator<Item = (ImageId, ImageRecord)>, now: UnixNanoseconds) -> Self {
         let clamp = |record: ImageRecord| ImageRecord {
@@ -74,8 +73,8 @@ impl ImageHistory {
         Self { records: saved.into_iter().map(|(id, record)| (id, clamp(record))).collect() }
     }
 
-    /// Takes in one complete observation: `detected` is the time from before the runtime was asked, `now`
-    /// from after it (so an image in use counts as used later than the pass began).
+    /// Takes one complete observation. `detected` is a time before the runtime was queried, `now` one after it, so an image in use
+    /// counts as used later than the pass began.
     pub fn observe(
         &mut self,
         images: &[Image],
@@ -95,8 +94,8 @@ impl ImageHistory {
         self.records = records;
     }
 
-    /// Records a use of a listed image that an event or a later observation reported (a container started or ended
-    /// between two observations). An image that was not observed yet has existed since that use at the latest.
+    /// Records a use of a listed image that an event or a later observation reported (a container started or ended between two
+    /// observations). An image that had not been observed yet has existed since that use at the latest.
     pub fn record_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
         let record = self.records.entry(image.clone()).or_insert_with(|| ImageRecord::new(at));
         record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
@@ -114,13 +113,13 @@ impl ImageHistory {
         self.records.remove(image);
     }
 
-    /// The record of one image.
+    /// Returns the record of one image.
     #[must_use]
     pub fn get(&self, image: &ImageId) -> Option<&ImageRecord> {
         self.records.get(image)
     }
 
-    /// All records, by identifier.
+    /// Returns all records, by identifier.
     pub fn iter(&self) -> impl Iterator<Item = (&ImageId, &ImageRecord)> {
         self.records.iter()
     }
@@ -157,7 +156,7 @@ mod tests {
         history.iter().map(|(i, r)| (i.clone(), r.first_seen, r.last_used)).collect()
     }
 
-    /// T1, T3, T4, T6, T7 and T11 of the spec's catalogue, in one life.
+    /// T1, T3, T4, T6, T7 and T11 of the spec's catalogue, in one history.
     #[test]
     fn a_history_follows_what_is_listed_and_used() {
         let mut history = ImageHistory::default();
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(dump(&history), [(id(1), 0, Some(50))]);
     }
 
-    /// T14 and T15: what was saved survives; the future counts as now.
+    /// T14 and T15: saved records survive, and future times count as now.
     #[test]
     fn a_restored_history_never_lies_in_the_future() {
         let saved = [
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!(history.get(&id(2)).map(|r| r.idle(at(10))), Some(GoDuration(0)));
     }
 
-    /// T17: a use that only an event saw counts.
+    /// T17: a use that only an event has reported counts.
     #[test]
     fn a_use_between_two_observations_counts() {
         let mut history = ImageHistory::default();
@@ -207,8 +206,8 @@ mod tests {
         assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);
     }
 
-    /// T176: an image that was removed and pulled again is new, so the minimum age protects it again. T2:
-    /// copies of one image for several runtime handlers share a record, so that a use of one keeps all.
+    /// T176: an image that was removed and pulled again is new, so the minimum age protects it again. T2: copies of one image for
+    /// several runtime handlers share a record, so a use of one keeps all.
     #[test]
     fn an_image_that_comes_back_is_young_again() {
         let mut history = ImageHistory::default();

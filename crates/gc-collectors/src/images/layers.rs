@@ -1,6 +1,6 @@
 //! Shared layers: those that more than one image contains.
 //!
-//! Runtimes report the layers of an image but not their sizes, so all of them count the same.
+//! Runtimes report the layers of an image but not their sizes, so all of its layers count the same.
 
 use hashbrown::HashMap;
 
@@ -24,8 +24,7 @@ impl LayerUsers {
         Self { users }
     }
 
-    /// Removes an image and returns the size of its layers that no other image contains: its whole size if its layers
-    /// are unknown.
+    /// Removes an image, and returns the size of its layers that no other image contains; its whole size if its layers are unknown.
     pub fn take(&mut self, image: &Image) -> u64 {
         let mut freed = 0;
         for layer in &*image.layers {
@@ -43,7 +42,7 @@ impl LayerUsers {
         self.users.get(&layer).is_some_and(|users| *users > 0)
     }
 
-    /// The size of an image's layers that another image contains too; `None` if its layers are unknown.
+    /// Returns the size of an image's layers that another image also contains; `None` if its layers are unknown.
     #[must_use]
     pub fn shared_bytes(&self, image: &Image) -> Option<u64> {
         let shared = |layer: &&LayerId| self.users.get(*layer).is_some_and(|users| *users > 1);
@@ -51,7 +50,7 @@ impl LayerUsers {
     }
 }
 
-/// The size of a number of an image's layers, bytes.
+/// Returns the size of this number of an image's layers, in bytes.
 fn share_of(image: &Image, layers: usize) -> Option<u64> {
     let part = (u128::from(image.size_bytes) * layers as u128).checked_div(image.layers.len() as u128)?;
     Some(u64::try_from(part).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Full names of images: what a short or an old name means to a runtime.
+//! Full names of images: the meaning of a short or old name to a runtime.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ const DOCKER: &str = "docker.io";
 const OLD_DOCKER: &str = "index.docker.io";
 const OFFICIAL: &str = "library";
 
-/// The full name of a reference by tag or digest: with the registry and the folder that names of Docker Hub leave out,
-/// and with the tag `latest` if it has neither. A tag beside a digest means nothing.
+/// Returns the full name of a reference by tag or digest: adds the registry and the folder that names of Docker Hub omit, and the
+/// tag `latest` if there is neither tag nor digest. A tag beside a digest is ignored.
 ///
 /// `busybox`, `docker.io/busybox` and `index.docker.io/library/busybox:latest` are `docker.io/library/busybox:latest`.
 pub(super) fn full_name(reference: &str) -> Cow<'_, str> {
@@ -20,7 +20,7 @@ pub(super) fn full_name(reference: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same for a repository, with a tag or digest if it has one.
+/// Returns the full name of a repository, with a tag or digest if it has one.
 pub(super) fn full_repository(name: &str) -> Cow<'_, str> {
     let (path, ..) = parts(name);
     match full_path(path) {
@@ -29,7 +29,7 @@ pub(super) fn full_repository(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Path, tag and digest.
+/// Splits a reference into path, tag and digest.
 fn parts(reference: &str) -> (&str, Option<&str>, Option<&str>) {
     let (named, digest) = match reference.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
@@ -41,7 +41,7 @@ fn parts(reference: &str) -> (&str, Option<&str>, Option<&str>) {
     }
 }
 
-/// The registry is the first part, if it looks like a host; otherwise it is Docker Hub.
+/// Returns the full path. The registry is the first part if that looks like a host, and otherwise Docker Hub.
 fn full_path(path: &str) -> Cow<'_, str> {
     let (registry, rest) = match path.split_once('/') {
         Some((first, rest)) if is_registry(first) => (first, rest),
@@ -51,7 +51,7 @@ fn full_path(path: &str) -> Cow<'_, str> {
     match (registry, rest.contains('/')) {
         (DOCKER, true) => Cow::Borrowed(path),
         (_, true) if is_docker => Cow::Owned(format!("{DOCKER}/{rest}")),
-        // A pattern for everything of Docker Hub.
+        // A pattern for everything on Docker Hub.
         (OLD_DOCKER, false) if rest.starts_with('*') => Cow::Owned(format!("{DOCKER}/{rest}")),
         (_, false) if is_docker => Cow::Owned(format!("{DOCKER}/{OFFICIAL}/{rest}")),
         _ => Cow::Borrowed(path),

@@ -1,5 +1,5 @@
-//! Images that workloads will need although none of their pods is on the node: between two runs of a CronJob, while a workload
-//! is scaled to zero, and where an annotation says so.
+//! Images that workloads will need although none of their pods is on the node: between two runs of a CronJob, while a workload is
+//! scaled to zero, or because an annotation says so.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use super::ImageId;
 use super::peers::KnownCopies;
 use super::usage::ImageIndex;
 
-/// The annotation of workloads and namespaces that says how their images are kept: `always`, `last` or `never`.
+/// Annotation of workloads and namespaces that sets how their images are kept: `always`, `last` or `never`.
 pub const KEEP_IMAGES: &str = "kubegc.io/keep-images";
 
 /// Protection of an image that nothing uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It is never removed.
+    /// Never removed.
     Always,
-    /// It is removed for space, after all others, and not for its age.
+    /// Removed for space after all others, and not because of its age.
     Last,
 }
 
-/// Reason for which a workload has no pods although it is needed.
+/// Reason why a workload has no pods although it will need its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It does not rest.
+    /// The workload has pods.
     Never,
-    /// It was scaled to zero, at this time if that is known.
+    /// Scaled to zero, at this time if that is known.
     ScaledToZero(Option<Timestamp>),
-    /// It runs again when its time comes.
+    /// Runs again at its next scheduled time.
     BetweenRuns,
-    /// It is suspended, and ran at this time if it ever did.
+    /// Suspended; its last run was at this time, if any.
     Suspended(Option<Timestamp>),
 }
 
-/// Returns how the images of a workload are kept: by its own annotation, by that of its namespace, or because it has rested for at
-/// most `within_milliseconds`. An annotation that is not understood keeps them last, like the workload of somebody who wanted to keep them.
+/// Returns how the images of a workload are kept: by its own annotation, by that of its namespace, or because it has had no pods
+/// for at most `within_milliseconds`. An invalid annotation means `last`, because its author wanted to keep the images.
 #[must_use]
 pub fn need(
     annotation: Option<&str>,
@@ -49,7 +49,7 @@ pub fn need(
     let by_rule = match rest {
         Rest::Never => false,
         Rest::BetweenRuns => true,
-        // Whoever scaled it does not show in every version of the object: when in doubt it was a moment ago.
+        // Not every version of the object shows when it was scaled; if unknown, assume just now.
         Rest::ScaledToZero(at) => at.is_none_or(is_recent),
         Rest::Suspended(at) => at.is_some_and(is_recent),
     };
@@ -61,28 +61,28 @@ pub fn need(
     }
 }
 
-/// References of images that are kept although nothing uses them.
+/// References to images that are kept although nothing uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Those that are never removed.
+    /// Images that are never removed.
     pub always: BTreeSet<Arc<str>>,
-    /// Those that are removed after all others.
+    /// Images that are removed after all others.
     pub last: BTreeSet<Arc<str>>,
 }
 
 /// The listed images that are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeededImages {
-    /// Those that are never removed.
+    /// Images that are never removed.
     pub always: BTreeSet<ImageId>,
-    /// Those that are removed after all others.
+    /// Images that are removed after all others.
     pub last: BTreeSet<ImageId>,
-    /// Copies on other nodes, of images that were asked about.
+    /// Known copies on other nodes.
     pub copies: KnownCopies,
 }
 
 impl Needs {
-    /// Adds what a workload names.
+    /// Adds the references of a workload.
     pub fn add<'a>(&mut self, need: Need, references: impl IntoIterator<Item = &'a str>) {
         let list = match need {
             Need::Always => &mut self.always,
@@ -91,7 +91,7 @@ impl Needs {
         list.extend(references.into_iter().map(Arc::from));
     }
 
-    /// Returns the images that the references mean.
+    /// Returns the images that the references resolve to.
     #[must_use]
     pub fn resolve(&self, index: &ImageIndex<'_>) -> NeededImages {
         let found = |references: &BTreeSet<Arc<str>>| {

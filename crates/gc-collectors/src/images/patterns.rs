@@ -1,4 +1,4 @@
-//! Lists of references and patterns that mean images (spec `node-gc.md`, section 4, R6).
+//! Lists of references and patterns that select images (spec `node-gc.md`, section 4, R6).
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::names::full_repository;
 
 /// A list of patterns. An image matches it if any of its tags, digests or its identifier matches any of them.
 ///
-/// A pattern is a name as `crictl images` shows it, with `*` for any run of characters: an exact tag
-/// (`registry.example/db:16`), a repository (`registry.example/db`, any tag or digest of it), a prefix
-/// (`registry.example/base/*`), a digest (`*@sha256:12ab…` or `sha256:12ab…`) or an image identifier. Short and old names of Docker Hub count as
-/// their full ones: `nginx` means `docker.io/library/nginx`.
+/// A pattern is a name as `crictl images` shows it, with `*` for any run of characters: an exact tag (`registry.example/db:16`), a
+/// repository (`registry.example/db`, any tag or digest of it), a prefix (`registry.example/base/*`), a digest (`*@sha256:12ab…` or
+/// `sha256:12ab…`) or an image identifier. Short and old names of Docker Hub stand for their full ones: `nginx` means
+/// `docker.io/library/nginx`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePatterns {
     patterns: Vec<Pattern>,
@@ -20,38 +20,38 @@ pub struct ImagePatterns {
 struct Pattern {
     text: Arc<str>,
     glob: Glob,
-    /// The same for its full name, if it is another one.
+    /// The pattern with its full name, if that is different.
     in_full: Option<Glob>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Glob {
     text: Arc<str>,
-    /// Bytes before the first star and after the last one; all of them, if there is none.
+    /// Number of bytes before the first `*` and after the last one; all of them if there is none.
     ends: (usize, usize),
 }
 
-/// Why a pattern cannot be used.
+/// Reason why a pattern is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is empty.
+    /// Empty.
     #[error(
         "image pattern {position} is empty; expected an image name, or a pattern such as \"registry.example/base/*\""
     )]
     Empty {
-        /// Its place in the list, from 1.
+        /// Position in the list, from 1.
         position: usize,
     },
-    /// It contains white space.
+    /// Contains white space.
     #[error("image pattern {pattern:?} contains white space; expected an image name or a pattern with '*'")]
     WhiteSpace {
         /// The pattern.
         pattern: Arc<str>,
     },
-    /// More patterns than the bound.
+    /// There are more patterns than the limit.
     #[error("{count} image patterns; at most {MAX_PATTERNS} are taken")]
     TooMany {
-        /// Number of failures.
+        /// Number of patterns.
         count: usize,
     },
 }
@@ -60,7 +60,7 @@ pub enum PatternError {
 pub const MAX_PATTERNS: usize = 1_000;
 
 impl ImagePatterns {
-    /// Validates patterns.
+    /// Parses patterns.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
         let patterns: Vec<Pattern> = patterns.into_iter().map(Pattern::new).collect();
         if patterns.len() > MAX_PATTERNS {
@@ -77,7 +77,7 @@ impl ImagePatterns {
         Ok(Self { patterns })
     }
 
-    /// The first pattern that the image matches.
+    /// Returns the first pattern that the image matches.
     #[must_use]
     pub fn matching(&self, image: &Image) -> Option<&Arc<str>> {
         let pattern = self.patterns.iter().find(|pattern| {
@@ -89,8 +89,8 @@ impl ImagePatterns {
         pattern.map(|pattern| &pattern.text)
     }
 
-    /// The first pattern that the image matches for sure: a star for a tag (`*:1*`) does not mean the digits of a digest here.
-    /// For lists of images to remove, where too wide a pattern does harm.
+    /// Returns the first pattern that the image matches beyond doubt: a `*` for a tag (`*:1*`) does not match the digits of a
+    /// digest here. Use it for lists of images to remove, where too wide a pattern does harm.
     #[must_use]
     pub fn matching_narrowly(&self, image: &Image) -> Option<&Arc<str>> {
         let repository =
@@ -112,12 +112,12 @@ impl ImagePatterns {
         pattern.map(|pattern| &pattern.text)
     }
 
-    /// The patterns.
+    /// Returns the patterns.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.patterns.iter().map(|pattern| &*pattern.text)
     }
 
-    /// This list, and another one behind it.
+    /// Returns this list followed by another one.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self { patterns: self.patterns.iter().chain(&other.patterns).cloned().collect() }
@@ -127,7 +127,7 @@ impl ImagePatterns {
 impl Pattern {
     fn new(text: &str) -> Self {
         let in_full = full_repository(text);
-        // Neither a star alone nor digits are a name.
+        // A `*` alone is not a name, and neither are digits.
         let is_name = in_full != text && !text.starts_with(['*', '/']) && !text.starts_with("sha256:");
         Self { text: text.into(), glob: Glob::new(text), in_full: is_name.then(|| Glob::new(&in_full)) }
     }
@@ -136,7 +136,7 @@ impl Pattern {
         self.glob.covers(name) || self.in_full.as_ref().is_some_and(|glob| glob.covers(name))
     }
 
-    /// For runtimes that list short names.
+    /// Matches the full name of a tag, for runtimes that list short names.
     fn matches_tag_in_full(&self, tag: &str) -> bool {
         match full_repository(tag) {
             std::borrow::Cow::Borrowed(_) => false,
@@ -144,7 +144,7 @@ impl Pattern {
         }
     }
 
-    /// `sha256:…` means the digest of a manifest, too, in whatever repository.
+    /// Matches `sha256:…` as the digest of a manifest, in any repository.
     fn matches_digest_alone(&self, image: &Image) -> bool {
         let digests = || image.repo_digests.iter().filter_map(|name| name.split_once('@'));
         self.text.starts_with("sha256:") && digests().any(|(_, digest)| self.glob.matches(digest))
@@ -173,7 +173,7 @@ impl Glob {
             })
     }
 
-    /// The text before the first star and after the last one decides most cases at once.
+    /// Matches a text. The parts before the first `*` and after the last one decide most cases immediately.
     fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.text.as_bytes(), text.as_bytes());
         let (start, end) = (&pattern[..self.ends.0], &pattern[pattern.len() - self.ends.1..]);
@@ -181,8 +181,8 @@ impl Glob {
     }
 }
 
-/// Glob with `*` only, without backtracking over more than the last star: linear in practice and bounded by
-/// the product of both lengths.
+/// Matches a glob with `*` only, without backtracking over more than the last `*`: linear in practice, and bounded by the product
+/// of both lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -252,7 +252,7 @@ mod tests {
             ("docker.io/team/app:1", "team/app", true),
             ("docker.io/team/app:1", "app", false),
             ("registry.example/nginx:1", "nginx", false),
-            // Listed by a runtime that leaves the registry out.
+            // Listed by a runtime that omits the registry.
             ("nginx:1", "docker.io/library/nginx", true),
         ] {
             let mut subject = image(7, 1);
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// What is removed is matched more narrowly than what is kept: `*:f*` is about tags.
+    /// Images to remove are matched more narrowly than images to keep: `*:f*` is about tags.
     #[test]
     fn a_pattern_for_removal_does_not_reach_into_digests() {
         let mut tagged = image(7, 1);
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// T30: protection follows the tag, not the image that once had it.
+    /// T30: protection follows the tag, and not the image that once had it.
     #[test]
     fn protection_follows_a_tag_that_moves() {
         let list = ImagePatterns::new(["registry.example/app:live"]).expect("valid");

@@ -1,37 +1,37 @@
-//! Copies of images on other nodes, where a peer-to-peer registry serves them (spec `node-gc.md`, section 24).
+//! Copies of images on other nodes, if a peer-to-peer registry serves them (spec `node-gc.md`, section 24).
 
 use std::collections::BTreeMap;
 
 use super::ImageId;
 
-/// Copies that must be known before this node's may go. A mirror on each node is asked, and this node's own is among them, so that
-/// one answer may be its own.
+/// Number of copies that must be known before this node's may be removed. The mirrors of all nodes are queried, including this
+/// node's own, so one of the answers may be its own.
 const ENOUGH: usize = 2;
 
-/// The answers of the mirrors of all nodes about one image.
+/// Answers of all nodes' mirrors about one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Mirrors that have the image.
     pub holding: usize,
     /// Mirrors that do not have it.
     pub lacking: usize,
-    /// Mirrors that were not asked, did not answer in time, or answered something else.
+    /// Mirrors that were not queried, did not answer in time, or gave another answer.
     pub failed: usize,
 }
 
-/// Knowledge of copies of an image on other nodes.
+/// Knowledge about copies of an image on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// Another node has one.
     Elsewhere,
-    /// This node's is the last one.
+    /// This node has the last one.
     Last,
-    /// Not every node has said it.
+    /// Not every node has answered.
     Unknown,
 }
 
 impl Answers {
-    /// Concludes from them. That no other node has a copy takes the answers of all.
+    /// Draws the conclusion. Only the answers of all nodes prove that no other node has a copy.
     #[must_use]
     pub fn copies(self) -> Copies {
         match self {
@@ -42,7 +42,7 @@ impl Answers {
     }
 }
 
-/// Copies of the images that a pass would remove. Images that are not in it were not asked about.
+/// Copies of the images that a pass would remove. Images that were not queried are missing.
 pub type KnownCopies = BTreeMap<ImageId, Copies>;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     proptest! {
-        /// More answers never make a known copy unknown, and a failure never makes the last copy look like one of several.
+        /// More answers never make a known copy unknown, and a failure never makes the last copy seem to be one of several.
         #[test]
         fn failures_only_take_certainty_away(holding in 0_usize..4, lacking in 0_usize..4, failed in 0_usize..4) {
             let found = Answers { holding, lacking, failed }.copies();

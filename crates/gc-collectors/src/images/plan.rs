@@ -1,4 +1,4 @@
-//! The ordered removals, with their reasons (spec `node-gc.md`, sections 5 and 6).
+//! Ordered removals, with their reasons (spec `node-gc.md`, sections 5 and 6).
 
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -15,42 +15,42 @@ use super::rules::{Keep, ReferenceRules};
 use super::usage::Usage;
 use super::{Image, ImageId};
 
-/// Minimum age of an image before its removal, and maximum time unused.
+/// Minimum age of an image before its removal, and maximum time without use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgePolicy {
-    /// Younger images (since first sight) are never removed. Reaching it exactly is old enough.
+    /// Age since first sight below which images are never removed. Reaching it exactly is enough.
     pub minimum_age: GoDuration,
-    /// Images idle for longer (strictly) are removed, whatever the disk usage is; `None` disables this.
+    /// Idle time above which (strictly) images are removed regardless of disk usage; `None` disables this.
     pub maximum_age: Option<GoDuration>,
 }
 
-/// The input of a plan: one complete observation.
+/// Input of a plan: one complete observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
-    /// Every image that the runtime lists.
+    /// All images that the runtime lists.
     pub images: &'a [Image],
-    /// When each was first seen and last used, this observation included.
+    /// First sight and last use of each, including this observation.
     pub history: &'a ImageHistory,
     /// Images in use.
     pub usage: &'a Usage,
     /// Images that the operator protects.
     pub protection: &'a ImagePatterns,
-    /// Rules by reference: images that go last, and images that are unwanted.
+    /// Rules by reference: images that are removed last, and images that are unwanted.
     pub rules: &'a ReferenceRules,
 }
 
-/// Why an image is removed.
+/// Reason why an image is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// Idle for longer than the maximum age.
+    /// Has been idle for longer than the maximum age.
     Age,
-    /// The disk is too full; this one has been idle longest.
+    /// The disk is too full, and this image has been idle longest.
     Space,
-    /// A policy names it among the images to remove.
+    /// A policy lists it among the images to remove.
     Unwanted,
 }
 
-/// An amount of disk.
+/// Amount of disk space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes.
@@ -75,62 +75,61 @@ impl Space {
 pub struct Removal {
     /// ID of the image.
     pub id: ImageId,
-    /// Its name, for people.
+    /// Display name of the image.
     pub name: Arc<str>,
-    /// The runtime handler whose copy it is; sent with the removal.
+    /// Runtime handler whose copy it is; sent with the removal.
     pub runtime_handler: Arc<str>,
-    /// Why.
+    /// Reason.
     pub reason: RemovalReason,
-    /// Its size as the runtime reports it.
+    /// Size of the image as the runtime reports it.
     pub size_bytes: u64,
-    /// The size that its removal is expected to free: layers shared with an image that is kept (or removed later) do
-    /// not count.
+    /// Size that its removal is expected to free: layers shared with an image that is kept (or removed later) do not count.
     pub expected_freed_bytes: u64,
-    /// What its removal frees, after those before it, if the runtime tells the sizes of layers.
+    /// Space that its removal frees after those before it, if the runtime reports the sizes of layers.
     pub freed_space: Option<Space>,
-    /// When it was first seen.
+    /// Time of first sight.
     pub first_seen: UnixNanoseconds,
-    /// When it was last in use, if ever.
+    /// Time of last use, if any.
     pub last_used: Option<UnixNanoseconds>,
-    /// It cannot be pulled again: it has no repository digest (imported or built here).
+    /// True if it cannot be pulled again, because it has no repository digest (imported or built here).
     pub irreplaceable: bool,
 }
 
-/// Why an image is kept.
+/// Reason why an image is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// A container or a bound pod uses it.
     InUse,
     /// The runtime pins it.
     Pinned,
-    /// The operator protects it, by this pattern.
+    /// This pattern of the operator protects it.
     Protected(Arc<str>),
     /// No other node has a copy of it.
     LastCopy,
-    /// It has been here for less than the minimum age.
+    /// Has been here for less than the minimum age.
     TooYoung,
     /// A container was seen using it since the pass began.
     UsedDuringPass,
-    /// Not observed completely yet.
+    /// Has not been observed completely yet.
     Unknown,
 }
 
 /// Images to remove, in order, and those to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePlan {
-    /// Unwanted, then those that have been idle for too long: all of these are removed.
+    /// Unwanted images, then those that have been idle for too long; all of these are removed.
     pub by_age: Vec<Removal>,
-    /// Removable when space is needed, in the order of removal: never used first, then longest idle, and what workloads will need
-    /// at the end.
+    /// Images that can be removed when space is needed, in the order of removal: never used first, then longest idle, and at the
+    /// end those that workloads will need.
     pub by_space: Vec<Removal>,
     /// Kept images, with the reason.
     pub kept: Vec<(ImageId, KeepReason)>,
 }
 
-/// Why no plan can be made.
+/// Reason why no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A container that does not name its image might use any.
+    /// A container does not name its image, and might use any.
     #[error(
         "container {container} does not name its image, so that any image may be in use; nothing is removed"
     )]
@@ -190,8 +189,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Images by identifier. If one is listed twice, for two runtime handlers, the later entry counts (T11); but it has the names of
-/// both, and is pinned if either is.
+/// Returns images by identifier. If one is listed twice, for two runtime handlers, the later entry counts (T11), but with the names
+/// of both, and pinned if either is.
 fn each_once(images: &[Image]) -> Vec<Cow<'_, Image>> {
     // Most comparisons end within the prefix, which is stored here.
     let beginning =
@@ -221,14 +220,13 @@ fn merged(earlier: &Image, later: &Image) -> Image {
     }
 }
 
-/// The entry of a sorted table for an identifier. Call it with ascending identifiers only, each once.
+/// Returns the entry of a sorted table for an identifier. Call it with ascending identifiers only, each once.
 fn of<'a, T>(id: &ImageId, table: &mut Peekable<impl Iterator<Item = (&'a ImageId, T)>>) -> Option<T> {
     while table.next_if(|(other, _)| *other < id).is_some() {}
     table.next_if(|(other, _)| *other == id).map(|(_, found)| found)
 }
 
-/// Reports whether one image must be kept by current knowledge; otherwise its record. Checked again right before
-/// removal.
+/// Returns the reason why an image must be kept as far as is known now, or else its record. Checked again right before removal.
 pub fn keep_reason(
     image: &Image,
     snapshot: &Snapshot<'_>,
@@ -262,7 +260,7 @@ fn verdict(
     if snapshot.usage.needed.always.contains(&image.id) {
         return Err(KeepReason::Protected(KEEP_IMAGES.into()));
     }
-    // What is unwanted is unwanted on every node.
+    // An unwanted image is unwanted on every node.
     let is_last_copy = snapshot.usage.needed.copies.get(&image.id) == Some(&Copies::Last);
     if is_last_copy && !snapshot.rules.is_unwanted(image) {
         return Err(KeepReason::LastCopy);
@@ -311,7 +309,7 @@ mod tests {
     }
 
     impl World {
-        /// Images with (number, size), observed in use at the given times in order.
+        /// Creates images with (number, size), observed in use at the given times in order.
         fn new(sizes: &[(u64, u64)]) -> Self {
             Self {
                 images: sizes.iter().map(|&(number, size)| image(number, size)).collect(),
@@ -347,7 +345,7 @@ mod tests {
         }
     }
 
-    /// T45 to T51: which are eligible, and in which order.
+    /// T45 to T51: which images are eligible, and in which order.
     #[test]
     fn never_used_images_come_first_then_the_longest_idle() {
         let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[]);
@@ -367,7 +365,7 @@ mod tests {
         assert_eq!(world.order(9).1, [id(1), id(0)], "T51");
     }
 
-    /// Images that workloads will need go after all others, and not for their age; those that are always kept stay.
+    /// Images that workloads will need are removed after all others, and not because of their age; those that are always kept stay.
     #[test]
     fn needed_images_go_last() {
         let mut world = World::new(&[(1, 1), (2, 9), (3, 1), (4, 1)]).observe(0, &[]).observe(5, &[4]);
@@ -381,7 +379,7 @@ mod tests {
         assert_eq!(world.order(10), (vec![id(1), id(4)], vec![id(2)]));
     }
 
-    /// The last copy stays, and one of which it is unknown goes last, and not for its age.
+    /// The last copy stays; an image whose copies are unknown is removed last, and not because of its age.
     #[test]
     fn the_last_copy_among_peers_stays() {
         let mut world = World::new(&[(1, 1), (2, 1), (3, 1), (4, 1)]).observe(0, &[]);
@@ -395,7 +393,8 @@ mod tests {
         assert_eq!(world.order(10).0[0], id(2), "what is unwanted is so on every node");
     }
 
-    /// Unwanted images go at once, first, unless something keeps them; rules by reference come before what workloads need.
+    /// Unwanted images are removed immediately and first, unless something keeps them; rules by reference take precedence over the
+    /// needs of workloads.
     #[test]
     fn unwanted_images_go_first_and_rules_count_by_reference() {
         let mut world = World::new(&[(1, 1), (2, 9), (3, 1), (4, 1), (5, 1), (6, 1)]).observe(0, &[6]);
@@ -419,7 +418,7 @@ mod tests {
         assert_eq!(world.order(10), (vec![], vec![]), "a young one may be pulled for a pod at this moment");
     }
 
-    /// T45, T46, T116 and T122: what is pinned stays, whatever its age.
+    /// T45, T46, T116 and T122: pinned images stay, whatever their age.
     #[test]
     fn pinned_used_and_protected_images_stay() {
         let mut world = World::new(&[(0, 1), (1, 1), (2, 1), (3, 1)]);
@@ -454,7 +453,7 @@ mod tests {
         }
     }
 
-    /// T29, T121: the minimum age, and that reaching it exactly is enough.
+    /// T29, T121: a young image stays; reaching the minimum age exactly is enough.
     #[test]
     fn a_young_image_stays() {
         let mut world = World::new(&[(0, 1024)]).observe(0, &[]);
@@ -492,7 +491,7 @@ mod tests {
         );
     }
 
-    /// Used after the pass began (section 5.4, step 1).
+    /// An image that was used after the pass began stays (section 5.4, step 1).
     #[test]
     fn an_image_used_during_the_pass_stays() {
         let world = World::new(&[(0, 1)]).observe(50, &[0]).observe(50, &[]);
@@ -538,7 +537,8 @@ mod tests {
     }
 
     proptest! {
-        /// Never an image that is in use, pinned, protected or too young; every other one exactly once; in order.
+        /// A plan never contains an image that is in use, pinned, protected or too young, and contains every other one exactly
+        /// once, in order.
         #[test]
         fn a_plan_keeps_what_must_stay(
             specs in prop::collection::vec((0_i64..100, prop::option::of(0_i64..100), any::<[bool; 3]>()), 0..30),

@@ -1,4 +1,5 @@
-//! Compares the plan and the use of images with references written for reading: every rule as a loop over all images.
+//! Compares the plan and the use of images with reference implementations written for readability: every rule is a loop over all
+//! images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use super::{Image, ImageId};
 
 const NOW: UnixNanoseconds = UnixNanoseconds(100);
 
-/// The rules of sections 4 and 5, literally.
+/// Applies the rules of sections 4 and 5, literally.
 fn keep(image: &Image, snapshot: &Snapshot<'_>, policy: AgePolicy) -> Result<ImageRecord, KeepReason> {
     match snapshot.history.get(&image.id) {
         _ if snapshot.usage.in_use.contains(&image.id) => Err(KeepReason::InUse),
@@ -85,7 +86,7 @@ fn reference(snapshot: &Snapshot<'_>, policy: AgePolicy) -> ImagePlan {
     plan
 }
 
-/// An image is in use if any reference is its identifier, its digits, a tag of it, or ends in one of its digests.
+/// Reports an image as in use if any reference is its identifier, its digits, one of its tags, or ends in one of its digests.
 fn reference_usage(images: &[Image], containers: &[ContainerImages]) -> Usage {
     let digits = |text: &str| text.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
     let mut found = Usage::default();

@@ -1,4 +1,4 @@
-//! Rules by reference: which images are kept, go last or are unwanted, whoever uses or needs them.
+//! Rules by reference: which images are kept, removed last or unwanted, regardless of who uses or needs them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::Image;
 use super::patterns::{ImagePatterns, PatternError};
 
-/// Rule by which images that match a pattern are kept while nothing uses them.
+/// Treatment of images that match a pattern while nothing uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Never removed, as if they were protected.
     Always,
-    /// Removed for space after all others, and not for their age.
+    /// Removed for space after all others, and not because of their age.
     Last,
-    /// Like any other, also those that workloads will need later. An annotation `always` and a protection count more.
+    /// Treated like any other image, even if workloads will need it later. An annotation `always` and a protection take precedence.
     Never,
 }
 
 impl Keep {
-    /// Its name in flags.
+    /// Returns its name in flags.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,22 +43,22 @@ pub struct KeepRule {
     keep: Keep,
 }
 
-/// Reason for which a rule cannot be used.
+/// Reason why a rule is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeepRuleError {
-    /// It has another form.
+    /// Has another form.
     #[error("{text:?}: expected PATTERN=always, PATTERN=last or PATTERN=never")]
     Form {
         /// The rule.
         text: Arc<str>,
     },
-    /// Its pattern cannot be used.
+    /// Its pattern is invalid.
     #[error(transparent)]
     Pattern(#[from] PatternError),
 }
 
 impl KeepRule {
-    /// Makes a rule of one pattern.
+    /// Creates a rule with one pattern.
     pub fn new(pattern: &str, keep: Keep) -> Result<Self, PatternError> {
         Ok(Self { pattern: ImagePatterns::new([pattern])?, keep })
     }
@@ -67,7 +67,7 @@ impl KeepRule {
 impl FromStr for KeepRule {
     type Err = KeepRuleError;
 
-    /// Reads `PATTERN=always`.
+    /// Parses `PATTERN=always`.
     fn from_str(text: &str) -> Result<Self, KeepRuleError> {
         let form = || KeepRuleError::Form { text: text.into() };
         let (pattern, word) = text.rsplit_once('=').ok_or_else(form)?;
@@ -77,23 +77,23 @@ impl FromStr for KeepRule {
     }
 }
 
-/// The rules of a node. Of those that an image matches, the first one counts.
+/// Rules of a node. Of those that an image matches, the first counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceRules {
-    /// How images are kept.
+    /// Rules about keeping images.
     pub keep: Vec<KeepRule>,
-    /// Images that are removed as soon as nothing uses, pins or protects them, whatever their age and the disk usage.
+    /// Images that are removed as soon as nothing uses, pins or protects them, regardless of their age and the disk usage.
     pub unwanted: ImagePatterns,
 }
 
 impl ReferenceRules {
-    /// How an image is kept, with the pattern that says so.
+    /// Returns how an image is kept, with the matching pattern.
     #[must_use]
     pub fn keep(&self, image: &Image) -> Option<(Keep, &Arc<str>)> {
         self.keep.iter().find_map(|rule| Some((rule.keep, rule.pattern.matching(image)?)))
     }
 
-    /// Reports whether an image is to be removed as soon as it may be.
+    /// Reports whether an image is to be removed as soon as possible.
     #[must_use]
     pub fn is_unwanted(&self, image: &Image) -> bool {
         self.unwanted.matching_narrowly(image).is_some()

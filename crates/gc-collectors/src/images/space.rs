@@ -1,7 +1,7 @@
 //! Bytes to free, and the condition to stop (spec `node-gc.md`, sections 5.4, 5.7, 6 and 7).
 //!
-//! The size that a runtime reports for an image is nominal: compressed here, unpacked there, shared layers counted
-//! each time. So reported sizes only determine the next batch; whether enough is free is measured.
+//! The size that a runtime reports for an image is nominal: one reports compressed sizes, another unpacked ones, with shared layers
+//! counted each time. Reported sizes therefore only determine the next batch; measurements decide whether enough is free.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,22 +10,22 @@ use std::sync::Arc;
 use super::ImageId;
 use super::plan::{Removal, Space};
 
-/// One filesystem as the kernel reports it. Available is what an unprivileged process may still use.
+/// One filesystem as the kernel reports it. Available means usable by an unprivileged process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filesystem {
-    /// The path by which it was measured.
+    /// Path at which it was measured.
     pub path: Arc<str>,
     /// Total bytes.
     pub capacity_bytes: u64,
     /// Bytes free.
     pub available_bytes: u64,
-    /// Total inodes; 0 where the filesystem does not count them.
+    /// Total inodes; 0 if the filesystem does not count them.
     pub inodes: u64,
     /// Inodes free.
     pub inodes_free: u64,
 }
 
-/// The usage above which images are removed, and the usage at which removal ends. Percent; low < high.
+/// Usage at which the removal of images begins, and usage at which it ends. Percent; low < high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Removal begins at or above this usage.
@@ -34,7 +34,7 @@ pub struct Thresholds {
     pub low_percent: u8,
 }
 
-/// A filesystem whose capacity is reported as zero: nothing can be concluded from it.
+/// A filesystem whose capacity is reported as zero, from which nothing can be concluded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid capacity 0 on image filesystem")]
 pub struct InvalidCapacity {
@@ -53,18 +53,18 @@ pub struct Goal {
     pub inodes_free: u64,
 }
 
-/// The usage of one filesystem.
+/// Usage of one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assessment {
-    /// Use of bytes, rounded up, in percent.
+    /// Usage of bytes in percent, rounded up.
     pub usage_percent: u8,
-    /// Use of inodes, rounded up, in percent; 0 where there are none to count.
+    /// Usage of inodes in percent, rounded up; 0 if the filesystem has none to count.
     pub inodes_usage_percent: u8,
     /// Goal, if a threshold was crossed and space is missing.
     pub goal: Option<Goal>,
 }
 
-/// Upstream's arithmetic, without its overflow: the available share is rounded down, so usage is rounded up.
+/// Computes usage like upstream, without its overflow: the available share is rounded down, so usage is rounded up.
 fn usage_percent(total: u64, available: u64) -> u8 {
     if total == 0 {
         return 0;
@@ -73,7 +73,7 @@ fn usage_percent(total: u64, available: u64) -> u8 {
     u8::try_from(100 - available * 100 / u128::from(total)).unwrap_or(100)
 }
 
-/// ⌊total × (100 − low) / 100⌋
+/// Returns ⌊total × (100 − low) / 100⌋.
 fn wanted(total: u64, low_percent: u8) -> u64 {
     let share = u128::from(100_u8.saturating_sub(low_percent));
     u64::try_from(u128::from(total) * share / 100).unwrap_or(u64::MAX)
@@ -121,7 +121,7 @@ impl Goal {
     }
 }
 
-/// The first goal that a filesystem does not meet, as it was before a run.
+/// First goal that a filesystem did not meet before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceNeed {
     /// The filesystem.
@@ -130,7 +130,7 @@ pub struct SpaceNeed {
     pub bytes: u64,
     /// Missing inodes.
     pub inodes: u64,
-    /// Use of inodes, in percent.
+    /// Usage of inodes in percent.
     pub inodes_usage_percent: u8,
 }
 
@@ -164,12 +164,12 @@ impl fmt::Display for SpaceNeed {
     }
 }
 
-/// The outcome of one removal.
+/// Outcome of one removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalOutcome {
-    /// It was removed.
+    /// The image was removed.
     Yes,
-    /// It came into use, or became pinned or protected, since it was planned: kept.
+    /// The image was kept, because it has come into use, or has become pinned or protected since the plan.
     KeptAfterAll,
     /// The runtime refused or failed.
     Failed,
@@ -178,42 +178,42 @@ pub enum RemovalOutcome {
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Remove these (any order, in parallel), report each, measure again.
+    /// Remove these (in any order, in parallel), report each, and measure again.
     Remove(Vec<Removal>),
     /// The goals are met.
     Met,
-    /// Nothing removable is left, and the goals are not met.
+    /// The goals are not met, but nothing removable is left.
     Exhausted,
 }
 
 /// Number of removals between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batches {
-    /// While no removal has visibly freed anything: it is not known yet how much one really frees.
+    /// Limit until a removal has visibly freed something, since it is not known before that how much one really frees.
     pub first: usize,
-    /// Later.
+    /// Limit after that.
     pub most: usize,
 }
 
-/// How much an image is taken to free for each byte of its reported size, in thousandths, before that was measured: compressed
-/// layers are stored beside the unpacked ones.
+/// Assumed number of bytes that an image frees for each byte of its reported size, in thousandths, before any measurement:
+/// compressed layers are stored beside the unpacked ones.
 const PRIOR_RATIO: u64 = 4_000;
-/// The same, once it was measured: no image frees less than its reported size, unless layers of it are shared.
+/// Minimum of the same ratio after measurements: no image frees less than its reported size, unless some of its layers are shared.
 const LEAST_RATIO: u64 = 1_000;
-/// How many inodes an image is taken to free before that was measured.
+/// Assumed number of inodes that an image frees, before any measurement.
 const PRIOR_INODES: u64 = 1_000;
-/// A batch of images with known sizes may free this much more than it should, for files of the runtime itself.
+/// Amount by which a batch of images with known sizes may free more than planned, for files of the runtime itself.
 const TOLERANCE_BYTES: u64 = 64 << 10;
 
 /// A run towards measured goals. Pass it measurements; it returns batches until it is done.
 ///
 /// Reported sizes may be a fifth of the real ones (compressed layers, stored beside the unpacked ones) or many times as large
-/// (shared ones). So the first batch is one image, and a later one has only as many as cannot free more than is missing, by the
-/// most that any batch has freed for its reported size. Near the goal they are removed one by one, so that no more than one image
-/// goes beyond it.
+/// (shared ones). Therefore the first batch is one image, and later ones contain only as many as cannot free more than is missing,
+/// judging by the highest ratio of freed to reported bytes in any batch so far. Near the goal, images are removed one by one, so
+/// that at most one image is removed beyond it.
 ///
-/// Where the runtime tells the sizes of layers, a batch is as large as these sizes say, after a first image has shown that they
-/// are right.
+/// If the runtime reports the sizes of layers, a batch is as large as these sizes allow, once a first image has shown that they are
+/// right.
 #[derive(Debug)]
 pub struct SpaceRun {
     queue: VecDeque<Removal>,
@@ -221,14 +221,14 @@ pub struct SpaceRun {
     batches: Batches,
     /// The last batch, until its effect is measured.
     last: Option<Batch>,
-    /// The most that a batch has freed for its reported size, in thousandths, and the most inodes for one image.
+    /// Highest ratio of freed to reported bytes in any batch, in thousandths, and highest number of inodes freed per image.
     ratio: u64,
     inodes: u64,
-    /// True if a batch without shared layers was measured.
+    /// True once a batch without shared layers has been measured.
     is_measured: bool,
-    /// True if it is known of every candidate what its removal frees.
+    /// True if it is known for every candidate what its removal frees.
     is_known: bool,
-    /// The most that a batch has freed for what it should have freed, in thousandths; `None` before the first.
+    /// Highest ratio of freed to expected bytes in any batch, in thousandths; `None` before the first.
     known_ratio: Option<u64>,
     /// Sum of the reported sizes of the removed images.
     freed_book_bytes: u64,
@@ -238,19 +238,19 @@ pub struct SpaceRun {
 /// A batch whose effect is to be measured.
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
-    /// What was available before it, on all filesystems with goals.
+    /// Available space before the batch, on all filesystems with goals.
     available: u64,
     inodes_free: u64,
-    /// The images that were removed, and the sums of their reported sizes: without and with shared layers.
+    /// Number of removed images, and the sums of their reported sizes without and with shared layers.
     removed: u64,
     whole: u64,
     partial: u64,
-    /// What they should free, where that is known.
+    /// Space that they should free, if known.
     known: Space,
 }
 
 impl Batch {
-    /// An image that leaves layers behind frees at most its size, and any part of it.
+    /// Adds a removed image. If it leaves layers behind, it frees at most its size, and possibly any part of it.
     fn add(&mut self, removal: &Removal) {
         self.known = self.known.and(removal.freed_space.unwrap_or_default());
         let is_whole = removal.expected_freed_bytes >= removal.size_bytes;
@@ -261,7 +261,7 @@ impl Batch {
 }
 
 impl SpaceRun {
-    /// A run over candidates in their order.
+    /// Creates a run over candidates in their order.
     #[must_use]
     pub fn new(candidates: Vec<Removal>, goals: Vec<Goal>, batches: Batches) -> Self {
         let is_known = candidates.iter().all(|removal| removal.freed_space.is_some());
@@ -280,14 +280,14 @@ impl SpaceRun {
         }
     }
 
-    /// The next step, given every filesystem as measured now.
+    /// Returns the next step, given every filesystem as measured now.
     pub fn next(&mut self, measured: &[Filesystem]) -> Step {
         let of = |goal: &Goal| measured.iter().find(|filesystem| filesystem.path == goal.path);
         let sum = |of_one: fn(&Filesystem) -> u64| {
             self.goals.iter().filter_map(of).fold(0, |sum: u64, one| sum.saturating_add(of_one(one)))
         };
         let (available, inodes_free) = (sum(|one| one.available_bytes), sum(|one| one.inodes_free));
-        // A filesystem that could not be measured counts as not met: the run ends when the candidates do.
+        // A filesystem that could not be measured counts as not met, so the run ends when the candidates do.
         let unmet = self.goals.iter().filter(|g| !of(g).is_some_and(|f| g.is_met_by(f)));
         let missing = unmet.clone().filter_map(|g| of(g).map(|f| g.missing_bytes(f))).max().unwrap_or(0);
         let lacks = |g: &&Goal| of(g).map(|f| g.missing_inodes(f));
@@ -319,8 +319,8 @@ impl SpaceRun {
         Step::Remove(batch)
     }
 
-    /// Reports whether a batch may free more than is missing. What images without shared layers free varies with how
-    /// well they are compressed, so that each counts twice.
+    /// Reports whether a batch may free more than is missing. The space that images without shared layers free varies with their
+    /// compression, so each counts twice.
     fn may_exceed(&self, planned: &Batch, missing: u64, inodes_missing: u64) -> bool {
         let ratio = self.ratio.max(if self.is_measured { LEAST_RATIO } else { PRIOR_RATIO });
         let nominal = u128::from(planned.whole) * 2 + u128::from(planned.partial);
@@ -330,14 +330,14 @@ impl SpaceRun {
         bytes > u128::from(missing) && inodes > u128::from(inodes_missing)
     }
 
-    /// Reports whether a batch of images with known sizes frees what is missing.
+    /// Reports whether a batch of images with known sizes frees the missing space.
     fn suffices(&self, planned: &Batch, missing: u64, inodes_missing: u64) -> bool {
         let ratio = u128::from(self.known_ratio.unwrap_or(1_000));
         let bytes = u128::from(planned.known.bytes) * ratio / 1_000;
         bytes >= u128::from(missing) && planned.known.inodes >= inodes_missing
     }
 
-    /// Takes what the last batch has freed, as measured.
+    /// Takes the measured effect of the last batch.
     fn learn(&mut self, available: u64, inodes_free: u64) {
         let Some(last) = self.last.take().filter(|last| last.removed > 0) else { return };
         let freed = u128::from(available.saturating_sub(last.available));
@@ -378,8 +378,8 @@ impl SpaceRun {
     }
 }
 
-/// Text of the `FreeDiskSpaceFailed` event. Names inodes where they are short. As upstream's, whose words tools search for, it has the
-/// sizes of the removed images as the runtime reports them; [`sizes_message`] says so.
+/// Formats the message of the `FreeDiskSpaceFailed` event, which names inodes if they are short. Like upstream's message, whose
+/// wording tools search for, it contains the sizes of the removed images as the runtime reports them; [`sizes_message`] says so.
 #[must_use]
 pub fn shortage_message(filesystem: &Filesystem, thresholds: Thresholds, nominal_bytes: u64) -> String {
     let bytes = usage_percent(filesystem.capacity_bytes, filesystem.available_bytes);
@@ -397,7 +397,7 @@ pub fn shortage_message(filesystem: &Filesystem, thresholds: Thresholds, nominal
     )
 }
 
-/// Tells nominal bytes from measured ones; empty if nothing was removed.
+/// Describes nominal and measured bytes separately; empty if nothing was removed.
 #[must_use]
 pub fn sizes_message(freed_bytes: u64, nominal_bytes: u64) -> String {
     if nominal_bytes == 0 {
@@ -407,7 +407,7 @@ pub fn sizes_message(freed_bytes: u64, nominal_bytes: u64) -> String {
     format!(" By measurement {freed} were freed; the nominal size of these images is {nominal}.")
 }
 
-/// Bytes for people: `512 B`, `1.5 KiB`, …, `2.0 TiB` (spec, 17.1).
+/// Formats bytes in human-readable form: `512 B`, `1.5 KiB`, …, `2.0 TiB` (spec, 17.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BinaryBytes(pub u64);
 
@@ -440,7 +440,7 @@ mod tests {
         Thresholds { high_percent, low_percent }
     }
 
-    /// T36 to T39, T42, T44, T56, T57 and T156: usage and what is to be freed.
+    /// T36 to T39, T42, T44, T56, T57 and T156: usage, and the amount to free.
     #[test]
     fn thresholds_are_compared_as_upstream_does() {
         for (case, capacity, available, high, low, usage, to_free) in [
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(found, Assessment { usage_percent: 10, inodes_usage_percent: 99, goal: Some(goal) });
     }
 
-    /// T54 and T58: measurements decide, not reported sizes.
+    /// T54 and T58: measurements decide, and not reported sizes.
     #[test]
     fn a_run_stops_at_what_is_measured() {
         let goal = Goal { path: "/images".into(), available_bytes: 500, inodes_free: 0 };
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(run.next(&[disk(10_000, 400)]), Step::Exhausted);
     }
 
-    /// What was freed may show only later (btrfs, ZFS, a snapshotter that removes asynchronously): then no batch grows.
+    /// Freed space may show only later (btrfs, ZFS, a snapshotter that removes asynchronously); no batch grows until then.
     #[test]
     fn batches_grow_only_by_what_they_freed() {
         let goal = || vec![Goal { path: "/images".into(), available_bytes: 1_000_000, inodes_free: 0 }];
@@ -516,7 +516,7 @@ mod tests {
         };
         assert_eq!(sizes(0), [1; 200]);
         assert_eq!(sizes(100), [1, 64, 64, 64, 7]);
-        // Inodes alone are short: as many as the last ones have shown to free.
+        // If only inodes are short, a batch has as many images as the last ones have shown to be enough.
         let goal = vec![Goal { path: "/images".into(), available_bytes: 0, inodes_free: 1_000 }];
         let mut run = SpaceRun::new(candidates(), goal, Batches { first: 1, most: 64 });
         let (mut inodes_free, mut sizes) = (0, Vec::new());
@@ -533,7 +533,7 @@ mod tests {
         assert!(sizes.len() < 12, "{sizes:?}");
     }
 
-    /// T55 and T133: without candidates the shortage is reported; every filesystem with a goal counts.
+    /// T55 and T133: without candidates the shortage is reported, and every filesystem with a goal counts.
     #[test]
     fn every_goal_counts() {
         let goals = |wanted: [u64; 2]| -> Vec<Goal> {
@@ -594,8 +594,8 @@ mod tests {
     }
 
     proptest! {
-        /// Freed is at least the goal, or everything removable is removed; and no more than one image goes beyond it, although
-        /// layers are shared, and each frees several times its reported size or a part of it.
+        /// A run frees at least its goal, or removes everything removable; and it removes at most one image beyond the goal,
+        /// although layers are shared and each image frees several times its reported size, or a part of it.
         #[test]
         fn a_run_reaches_its_goal_or_takes_everything(
             layers in prop::collection::vec(1_u64..1_000, 1..12),
@@ -603,7 +603,7 @@ mod tests {
             wanted in 0_u64..20_000, most in 1_usize..65, truth in 1_u64..7,
         ) {
             let size = |layer: usize| layers.get(layer).copied().unwrap_or(50);
-            // Each has a layer of its own besides, of a size that is not that of the others.
+            // Each also has a layer of its own, with a size different from the others.
             let images: Vec<Image> = images
                 .iter()
                 .enumerate()

@@ -1,4 +1,4 @@
-//! Users of the layers in the storage of CRI-O (containers/storage), by its records: `images.json`, `layers.json` and
+//! Users of the layers in CRI-O's storage (containers/storage), according to its records: `images.json`, `layers.json` and
 //! `containers.json` of a driver, and the lists of those that need not survive a crash (`volatile-layers.json`,
 //! `volatile-containers.json`).
 
@@ -11,9 +11,9 @@ use super::account::Holder;
 /// The records of a storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storage {
-    /// Users of each layer that is recorded.
+    /// Holder of each recorded layer.
     pub layers: BTreeMap<String, Holder>,
-    /// Identifiers of images, whose directories have their manifests.
+    /// Identifiers of images, whose directories contain their manifests.
     pub images: BTreeSet<String>,
     /// Identifiers of containers and sandboxes.
     pub containers: BTreeSet<String>,
@@ -44,11 +44,11 @@ struct ContainerRecord {
     layer: String,
 }
 
-/// The flag of a layer whose creation has not ended.
+/// Flag of a layer whose creation has not been completed.
 const INCOMPLETE: &str = "incomplete";
 
 impl Storage {
-    /// Reads the records, which are in one or more lists of each kind; an empty text is a list that is not there yet.
+    /// Reads the records from one or more lists of each kind; an empty text is a list that does not exist yet.
     pub fn read<T: AsRef<str>>(
         images: &[T],
         layers: &[T],
@@ -62,7 +62,7 @@ impl Storage {
         let mut holders: BTreeMap<&str, Holder> = BTreeMap::new();
         let mut hold = |top: &str, holder: Holder| {
             let mut next = parents.get_key_value(top).map(|(id, _)| *id);
-            // A layer that is held already holds its parents; records may also name each other in a circle.
+            // A layer with a holder already counts its parents; records may also refer to each other in a cycle.
             while let Some(id) = next.filter(|id| !holders.contains_key(id)) {
                 holders.insert(id, holder);
                 next = parents.get(id).and_then(|parent| parents.get_key_value(*parent)).map(|(id, _)| *id);
@@ -122,7 +122,7 @@ mod tests {
         ]);
         let images = json!([{"id": "i1", "names": ["registry.example/app:1"], "layer": "app", "mapped-layers": ["mapped"]}]);
         let containers = json!([{"id": "c2", "layer": "of-old", "image": "gone"}]);
-        // Of containers that need not survive a crash, which is all that CRI-O makes.
+        // For containers that need not survive a crash, which are all that CRI-O creates.
         let volatile_layers = json!([{"id": "writable", "parent": "app"}]);
         let volatile = json!([{"id": "c1", "layer": "writable", "image": "i1"}]);
         let texts =
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Records that name each other in circles, or nothing that exists, end; each layer has one holder.
+        /// Records that refer to each other in cycles, or to nothing, cause no endless loop; each layer has one holder.
         #[test]
         fn every_layer_has_a_holder(
             parents in prop::collection::vec(0_usize..12, 0..12), tops in prop::collection::vec((0_usize..14, any::<bool>()), 0..6),

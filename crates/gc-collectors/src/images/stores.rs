@@ -1,8 +1,8 @@
-//! The stores of containerd below CRI: content, snapshots, and who refers to them.
+//! The stores of containerd below CRI: content, snapshots, and their users.
 //!
-//! CRI reports one nominal size for each image. containerd knows the size of each blob and of each snapshot, and by its
-//! labels which image needs which, so that what a removal frees is known before it is made. The references are those that
-//! containerd's own garbage collection follows.
+//! CRI reports one nominal size for each image. containerd knows the size of each blob and snapshot and, from its labels, which
+//! image needs which, so the effect of a removal is known in advance. The references are those that containerd's own garbage
+//! collection follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,101 +11,101 @@ use gc_types::UnixNanoseconds;
 use super::account::Holder;
 use super::plan::{Removal, Space};
 
-/// Content is allocated in blocks of this many bytes.
+/// Block size in bytes in which content is allocated.
 const BLOCK_BYTES: u64 = 4096;
-/// Inodes of a snapshot that its usage does not count: its own directory, and its work directory.
+/// Inodes of a snapshot that its usage does not include: its own directory, and its work directory.
 const SNAPSHOT_DIRECTORIES: u64 = 2;
 const LABEL_ROOT: &str = "containerd.io/gc.root";
 const LABEL_EXPIRES: &str = "containerd.io/gc.expire";
 const LABEL_FLAT: &str = "containerd.io/gc.flat";
 const LABEL_CONTENT: &str = "containerd.io/gc.ref.content";
-/// References in the other direction, since containerd 1.7.
+/// Prefix of labels with references in the other direction, since containerd 1.7.
 const LABEL_BACK: &str = "containerd.io/gc.bref.";
 const LABEL_SNAPSHOT: &str = "containerd.io/gc.ref.snapshot.";
 
-/// Labels of an object of containerd.
+/// Labels of a containerd object.
 pub type Labels = BTreeMap<String, String>;
 
-/// A name of an image in containerd, and the content that it names.
+/// A name of an image in containerd, and the content that it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageName {
     /// A reference, or a digest.
     pub name: String,
-    /// The digest of its index or manifest.
+    /// Digest of its index or manifest.
     pub target: String,
-    /// Its labels.
+    /// Labels of the image.
     pub labels: Labels,
 }
 
-/// A container of containerd; sandboxes are containers, too.
+/// A containerd container; sandboxes are containers, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
-    /// Its identifier.
+    /// Identifier of the container.
     pub id: String,
-    /// The snapshotter of its root filesystem.
+    /// Snapshotter of its root filesystem.
     pub snapshotter: String,
-    /// The snapshot that is its root filesystem.
+    /// Snapshot that is its root filesystem.
     pub snapshot: String,
-    /// Its labels.
+    /// Labels of the container.
     pub labels: Labels,
 }
 
-/// A lease, which holds what it lists until it expires.
+/// A lease, which holds its resources until it expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Its identifier.
+    /// Identifier of the lease.
     pub id: String,
-    /// Its labels.
+    /// Labels of the lease.
     pub labels: Labels,
-    /// Identifier and type of what it holds.
+    /// Identifier and type of each resource that it holds.
     pub resources: Vec<(String, String)>,
 }
 
 /// A blob of the content store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blob {
-    /// Its digest.
+    /// Digest of the blob.
     pub digest: String,
-    /// Its size.
+    /// Size of the blob.
     pub bytes: u64,
-    /// Its labels.
+    /// Labels of the blob.
     pub labels: Labels,
 }
 
 /// A snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The snapshotter that has it.
+    /// Snapshotter that it belongs to.
     pub snapshotter: String,
-    /// Its key.
+    /// Key of the snapshot.
     pub name: String,
-    /// The key of its parent; empty if it has none.
+    /// Key of its parent; empty if it has none.
     pub parent: String,
-    /// True if it cannot change any more, so that its usage is a constant.
+    /// True if it can no longer change, so its usage is constant.
     pub is_committed: bool,
-    /// Its labels.
+    /// Labels of the snapshot.
     pub labels: Labels,
-    /// When it was changed last.
+    /// Time of its last change.
     pub updated: UnixNanoseconds,
-    /// Disk usage as the snapshotter reports it, without its parents; `None` if it is unknown.
+    /// Disk usage as the snapshotter reports it, without its parents; `None` if unknown.
     pub usage: Option<Space>,
 }
 
-/// An upload of content that has not ended.
+/// An unfinished upload of content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingest {
-    /// Its reference.
+    /// Reference of the upload.
     pub reference: String,
     /// Bytes written so far.
     pub bytes: u64,
-    /// The moment of its last write.
+    /// Time of its last write.
     pub updated: UnixNanoseconds,
 }
 
-/// Everything that one namespace of containerd has.
+/// All contents of one containerd namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its name; Kubernetes uses `k8s.io`.
+    /// Name of the namespace; Kubernetes uses `k8s.io`.
     pub name: String,
     /// Names of images.
     pub images: Vec<ImageName>,
@@ -117,9 +117,9 @@ pub struct Namespace {
     pub content: Vec<Blob>,
     /// Snapshots of all snapshotters.
     pub snapshots: Vec<Snapshot>,
-    /// Uploads that have not ended.
+    /// Unfinished uploads.
     pub ingests: Vec<Ingest>,
-    /// Digests and sizes of blobs in other namespaces. A blob of several namespaces is stored once.
+    /// Digests and sizes of blobs in other namespaces. A blob that several namespaces contain is stored once.
     pub foreign_content: BTreeMap<String, u64>,
     /// Snapshots of other namespaces, if their usage was read.
     pub foreign_snapshots: Vec<Snapshot>,
@@ -134,7 +134,7 @@ pub enum Node<'a> {
     Snapshot(&'a str, &'a str),
 }
 
-/// The references of one namespace.
+/// References within one namespace.
 #[derive(Debug)]
 pub struct References<'a> {
     namespace: &'a Namespace,
@@ -152,7 +152,7 @@ impl<'a> References<'a> {
         Self { namespace, blobs, snapshots }
     }
 
-    /// Adds everything that is reached from some nodes.
+    /// Adds everything that can be reached from some nodes.
     fn reach(&self, from: impl IntoIterator<Item = Node<'a>>, reached: &mut BTreeSet<Node<'a>>) {
         let mut waiting: Vec<Node<'a>> = from.into_iter().collect();
         while let Some(node) = waiting.pop() {
@@ -162,7 +162,7 @@ impl<'a> References<'a> {
                     self.snapshots.get(&(snapshotter, name)).map(|one| &one.labels)
                 }
             };
-            // A reference may lead to content of another platform, which was never fetched.
+            // A reference may lead to content for another platform, which was never fetched.
             let Some(labels) = labels else { continue };
             if !reached.insert(node.clone()) {
                 continue;
@@ -177,7 +177,7 @@ impl<'a> References<'a> {
         }
     }
 
-    /// Everything that an image's name needs.
+    /// Returns everything that an image's name needs.
     fn of_name(&self, image: &'a ImageName) -> BTreeSet<Node<'a>> {
         let mut reached = BTreeSet::new();
         self.reach_image(image, &mut reached);
@@ -188,7 +188,7 @@ impl<'a> References<'a> {
         self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), reached);
     }
 
-    /// Everything that is reached from what one kind of holder refers to.
+    /// Returns everything that one kind of holder refers to, directly or indirectly.
     #[must_use]
     pub fn held_by(&self, holder: Holder, now: UnixNanoseconds) -> BTreeSet<Node<'a>> {
         let mut reached = BTreeSet::new();
@@ -225,7 +225,7 @@ impl<'a> References<'a> {
         reached
     }
 
-    /// Everything that is held by something else than an image: containers, leases that have not expired, and labels.
+    /// Returns everything that has a holder other than an image: containers, unexpired leases, and labels.
     #[must_use]
     pub fn held(&self, now: UnixNanoseconds) -> BTreeSet<Node<'a>> {
         [Holder::Container, Holder::Lease, Holder::Label]
@@ -234,13 +234,13 @@ impl<'a> References<'a> {
             .collect()
     }
 
-    /// All blobs and snapshots.
+    /// Returns all blobs and snapshots.
     pub fn all(&self) -> impl Iterator<Item = Node<'a>> {
         let blobs = self.blobs.keys().map(|digest| Node::Blob(digest));
         blobs.chain(self.snapshots.keys().map(|(snapshotter, name)| Node::Snapshot(snapshotter, name)))
     }
 
-    /// What only other namespaces have.
+    /// Returns the space of content that only other namespaces have.
     #[must_use]
     pub(super) fn foreign_space(&self, disk: Disk) -> Space {
         let blobs = self.namespace.foreign_content.iter();
@@ -250,24 +250,24 @@ impl<'a> References<'a> {
         blobs.chain(snapshots).fold(Space::default(), Space::and)
     }
 
-    /// Reports whether another namespace has this blob, too.
+    /// Reports whether another namespace also has this blob.
     #[must_use]
     pub fn is_foreign(&self, node: &Node<'_>) -> bool {
         matches!(node, Node::Blob(digest) if self.namespace.foreign_content.contains_key(*digest))
     }
 
-    /// The number of ancestors of a snapshot.
+    /// Returns the number of ancestors of a snapshot.
     #[must_use]
     pub fn depth(&self, snapshotter: &str, name: &str) -> usize {
         let parent = |name: &str| {
             let one = self.snapshots.get(&(snapshotter, name))?;
             (!one.parent.is_empty()).then_some(&*one.parent)
         };
-        // A chain has no circle in a sound store; the bound is for others.
+        // A chain has no cycle in an intact store; the bound is for others.
         std::iter::successors(parent(name), |name| parent(name)).take(self.snapshots.len()).count()
     }
 
-    /// What a node occupies; `None` if that is unknown.
+    /// Returns the space that a node takes; `None` if unknown.
     pub(super) fn space(&self, node: &Node<'_>, disk: Disk) -> Option<Space> {
         match node {
             Node::Blob(_) if !disk.has_content => Some(Space::default()),
@@ -286,25 +286,25 @@ impl LeaseRecord {
 }
 
 impl Snapshot {
-    /// Reports whether it says itself who needs it, which is not followed here.
+    /// Reports whether it names what needs it, by a label that is not followed here.
     pub(super) fn has_back_reference(&self) -> bool {
         self.labels.keys().any(|key| key.starts_with(LABEL_BACK))
     }
 
-    /// What it occupies with its directories; `None` if that is unknown.
+    /// Returns the space that it takes, including its directories; `None` if unknown.
     fn space(&self, disk: Disk) -> Option<Space> {
         let (usage, directories) = (self.usage?, SNAPSHOT_DIRECTORIES * disk.directory_bytes);
         Some(Space { bytes: usage.bytes + directories, inodes: usage.inodes + SNAPSHOT_DIRECTORIES })
     }
 }
 
-/// The space that a blob of this size takes.
+/// Returns the space that a blob of this size takes.
 #[must_use]
 pub fn blob_space(bytes: u64) -> Space {
     Space { bytes: bytes.next_multiple_of(BLOCK_BYTES), inodes: 1 }
 }
 
-/// Reads a moment as containerd writes it (RFC 3339).
+/// Parses a time as containerd writes it (RFC 3339).
 fn moment(text: &str) -> Option<UnixNanoseconds> {
     let at: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(at.as_nanosecond()).ok().map(UnixNanoseconds)
@@ -316,7 +316,7 @@ fn is_root(labels: &Labels, now: UnixNanoseconds) -> bool {
     labels.contains_key(LABEL_ROOT) && !is_expired
 }
 
-/// The nodes that labels refer to.
+/// Returns the nodes that labels refer to.
 fn references(labels: &Labels) -> impl Iterator<Item = Node<'_>> {
     labels.iter().filter_map(|(key, value)| {
         if let Some(snapshotter) = key.strip_prefix(LABEL_SNAPSHOT) {
@@ -328,7 +328,7 @@ fn references(labels: &Labels) -> impl Iterator<Item = Node<'_>> {
     })
 }
 
-/// The node that a lease holds; `None` for an ingest.
+/// Returns the node that a lease holds; `None` for an ingest.
 fn resource<'a>(id: &'a str, kind: &'a str) -> Option<Node<'a>> {
     match kind.split_once('/') {
         Some(("snapshots", snapshotter)) => Some(Node::Snapshot(snapshotter, id)),
@@ -337,17 +337,17 @@ fn resource<'a>(id: &'a str, kind: &'a str) -> Option<Node<'a>> {
     }
 }
 
-/// Facts about the disk of the images that containerd does not report.
+/// Facts about the disk with the images that containerd does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes of a small directory: 4,096 on ext4, none on tmpfs.
+    /// Bytes that a small directory takes: 4,096 on ext4, none on tmpfs.
     pub directory_bytes: u64,
-    /// True if content lies on it, too.
+    /// True if the content store is on this disk, too.
     pub has_content: bool,
 }
 
-/// Sets what each removal of a list frees, if it is made in this order and each before it too. Returns false, and changes
-/// nothing, if that is not known of all of them.
+/// Sets what each removal of a list frees, if all are made in this order. Returns false, and changes nothing, if that is not known
+/// for all of them.
 pub fn set_freed_space(
     list: &mut [Removal],
     namespace: &Namespace,
@@ -372,9 +372,9 @@ pub fn set_freed_space(
                     owned.extend(nodes);
                 }
             }
-            // An image that stays.
+            // This image stays.
             [] => held.extend(nodes),
-            // Content of several platforms: which of the images has this name is not known.
+            // Content for several platforms, and it is not known which of the images has this name.
             _ => return false,
         }
     }

@@ -13,7 +13,7 @@ use super::needs::NeededImages;
 use super::{Image, ImageId};
 use crate::FixedState;
 
-/// Image references of one container, in every CRI field for them, with the images that it mounts.
+/// All image references of one container, from every CRI field for them, and the images that it mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerImages {
     /// The container, for messages.
@@ -24,26 +24,26 @@ pub struct ContainerImages {
     pub volumes: Vec<Arc<str>>,
 }
 
-/// The images in use, and what prevented some from being found.
+/// The images in use, and what prevented others from being found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Images that something uses.
     pub in_use: BTreeSet<ImageId>,
     /// References that match no listed image. That is normal (the image was removed earlier).
     pub unresolved: BTreeSet<Arc<str>>,
-    /// Containers that name no image at all: while there is one, nothing may be removed, since it may use any.
+    /// Containers that name no image at all. While there is one, nothing may be removed, since it may use any image.
     pub unreadable: Vec<Arc<str>>,
-    /// Images that nothing uses, and that workloads will need.
+    /// Images that nothing uses, but that workloads will need.
     pub needed: NeededImages,
 }
 
-/// Finds images by all of their names.
+/// An index of images by all of their names.
 #[derive(Debug)]
 pub struct ImageIndex<'a> {
     images: &'a [Image],
-    /// First links of images by the digits of their identifiers and digests. Never iterated; neither is `by_name`.
+    /// First links of images by the digits of their identifiers and digests. Never iterated; nor is `by_name`.
     by_digits: HashTable<usize>,
-    /// First links of images by the full name of each tag, and of digests of another kind.
+    /// First links of images by the full name of each tag, and of other kinds of digests.
     by_name: HashMap<Cow<'a, str>, usize, FixedState>,
     links: Vec<Link<'a>>,
 }
@@ -54,7 +54,7 @@ struct Link<'a> {
     name: &'a str,
     /// Its index in `images`.
     image: usize,
-    /// The next link of the same name; [`END`] ends it.
+    /// Index of the next link of the same name; [`END`] if it is the last.
     next: usize,
 }
 
@@ -64,7 +64,7 @@ const END: usize = usize::MAX;
 const DIGITS: usize = 64;
 
 impl<'a> ImageIndex<'a> {
-    /// An index over a complete listing.
+    /// Creates an index of a complete listing.
     #[must_use]
     pub fn new(images: &'a [Image]) -> Self {
         let count = |names: fn(&Image) -> usize| images.iter().map(names).sum::<usize>();
@@ -86,7 +86,7 @@ impl<'a> ImageIndex<'a> {
 
     fn add(&mut self, name: &'a str, image: usize) {
         let (link, links) = (self.links.len(), &self.links);
-        // The digits of a digest suffice: the same content has the same digits under every name.
+        // The digits of a digest are enough: the same content has the same digits under every name.
         let (name, next) = match digits_of(name).filter(|digits| are_digits(digits)) {
             Some(digits) => {
                 let same = |known: &usize| links.get(*known).is_some_and(|link| equal(link.name, digits));
@@ -105,8 +105,8 @@ impl<'a> ImageIndex<'a> {
         self.links.push(Link { name, image, next });
     }
 
-    /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each with the
-    /// registry, folder and tag that short names leave out.
+    /// Returns the images that a reference may mean: an identifier with or without `sha256:`, a tag, or a digest, with or without
+    /// the registry, folder and tag that short names omit.
     #[must_use]
     pub fn resolve(&self, reference: &str) -> BTreeSet<ImageId> {
         let mut found = BTreeSet::new();
@@ -116,7 +116,7 @@ impl<'a> ImageIndex<'a> {
         found
     }
 
-    /// Their indexes; returns whether there are any.
+    /// Passes on the indexes of these images, and returns whether there are any.
     fn places(&self, reference: &str, mut found: impl FnMut(usize)) -> bool {
         let mut follow = |first: Option<&usize>| {
             let mut next = first.copied().unwrap_or(END);
@@ -139,11 +139,11 @@ impl<'a> ImageIndex<'a> {
     }
 }
 
-/// The end of a reference, if it is as long as the digits of an identifier or digest, which are decisive: 64 bytes,
-/// with or without `sha256:` or a name before.
+/// Returns the last 64 bytes of a reference, with or without `sha256:` or a name before them, if they may be the digits of an
+/// identifier or digest, which are decisive.
 fn digits_of(reference: &str) -> Option<&str> {
     let digest = match reference.len() {
-        // An identifier, bare or not, which nearly all containers name.
+        // An identifier, bare or prefixed, as nearly all containers have it.
         64 | 71 if !reference.contains('@') => reference,
         _ => reference.split_once('@').map_or(reference, |(_, digest)| digest),
     };
@@ -154,12 +154,12 @@ fn are_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Digits are nearly always lower case.
+/// Compares digits, which are nearly always lower case.
 fn equal(one: &str, other: &str) -> bool {
     one == other || one.eq_ignore_ascii_case(other)
 }
 
-/// A hash of both ends, which is as good as one of all digits. Upper and lower case are the same.
+/// Returns a hash of both ends of the digits, which is as good as one of all digits. Ignores case.
 fn hash_of_digits(digits: &str) -> u64 {
     let part = |bytes: Option<&[u8; 16]>| {
         bytes.map_or(0, |bytes| u128::from_le_bytes(*bytes) | u128::from_le_bytes([b' '; 16]))
@@ -233,7 +233,7 @@ mod tests {
             ("index.docker.io/library/busybox".into(), vec![id(5)]),
             ("docker.io/team/app:v2".into(), vec![id(5)]),
             ("index.docker.io/team/app:v2".into(), vec![id(5)]),
-            // Listed by a runtime that leaves the registry out.
+            // Listed by a runtime that omits the registry.
             ("docker.io/library/redis:7".into(), vec![id(6)]),
             ("redis:7".into(), vec![id(6)]),
             ("team/app".into(), vec![]),

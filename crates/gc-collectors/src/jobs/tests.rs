@@ -12,7 +12,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp((NOW + seconds) * 1000)
 }
 
-/// A Job with conditions at times relative to now.
+/// Returns a Job with conditions at times relative to now.
 fn job(version: u64, ttl: Option<i64>, conditions: &[(&str, Option<i64>)], more: serde_json::Value) -> Job {
     let conditions: Vec<_> = conditions
         .iter()
@@ -39,7 +39,7 @@ fn plain(ttl: Option<i64>, conditions: &[(&str, Option<i64>)]) -> Job {
     job(7, ttl, conditions, serde_json::Value::Null)
 }
 
-/// `None`: left alone; else the seconds that remain.
+/// Returns the remaining seconds; `None` if the Job is left alone.
 fn remaining(job: &Job) -> Option<i64> {
     match verdict(job, at(0)) {
         Decision::Leave => None,
@@ -89,7 +89,7 @@ fn a_missing_transition_time_is_made_good() {
     }
 }
 
-/// A condition with the status False ends nothing.
+/// A condition with status False does not mean that the Job has finished.
 #[test]
 fn a_condition_that_does_not_hold_is_no_end() {
     for status in ["False", "Unknown"] {
@@ -117,7 +117,7 @@ fn engine(job: Job) -> Engine<JobCollector> {
     engine
 }
 
-/// The clock was 25 h ahead and is corrected: a Job that finishes after that has its whole time to live.
+/// The clock was 25 h ahead and is corrected: a Job that finishes after that gets its whole time to live.
 #[test]
 fn a_clock_that_is_set_back_makes_nothing_due() {
     let mut engine = Engine::new(JobCollector::default());
@@ -128,7 +128,7 @@ fn a_clock_that_is_set_back_makes_nothing_due() {
     engine.observe(Observation::Observed(Facts::Job(plain(Some(3600), &[("Complete", Some(0))]))));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(3600)));
-    // Jobs that were waiting are reconciled by the new time as well.
+    // Jobs that were waiting are rescheduled by the new time as well.
     engine.set_clock(at(3601));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
 }
@@ -151,7 +151,7 @@ fn the_request_is_foreground_and_guarded() {
     );
 }
 
-/// TTL-T08, TTL-T09, TTL-T16: the server refuses the version decided on, and the new one decides.
+/// TTL-T08, TTL-T09, TTL-T16: the server refuses because the version has changed, and the new version decides.
 #[test]
 fn a_time_to_live_that_is_raised_in_the_last_moment_is_honoured() {
     for (ttl, wakeup) in [(Some(3600), Some(at(3600))), (None, None)] {
@@ -186,7 +186,7 @@ fn a_failure_is_tried_again_later_and_later() {
     assert_eq!(engine.next_wakeup(), None);
 }
 
-/// TTL-T07: not before its time and only once; then only the finalizer is left.
+/// TTL-T07: deleted once its time is over, and only once; after that, only the finalizer is left.
 #[test]
 fn a_job_that_a_finalizer_holds_is_deleted_once() {
     let mut engine = engine(plain(Some(10), &[("Complete", Some(0))]));
@@ -202,7 +202,7 @@ fn a_job_that_a_finalizer_holds_is_deleted_once() {
     assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));
 }
 
-/// TTL-T10: a new Job of the same name is decided on its own.
+/// TTL-T10: a new Job of the same name is decided independently.
 #[test]
 fn a_job_of_the_same_name_inherits_nothing() {
     let mut engine = engine(plain(Some(10), &[("Complete", Some(0))]));
@@ -214,7 +214,7 @@ fn a_job_of_the_same_name_inherits_nothing() {
     assert_eq!(engine.next_wakeup(), None);
 }
 
-/// The metric counts from the expiry to the answer; what was not sent is not remembered.
+/// The metric measures from the expiry to the response; requests that were not sent are not counted.
 #[test]
 fn a_deletion_is_as_late_as_its_answer() {
     for (seconds, late) in [(0, 0.0), (7, 7.0)] {
@@ -233,7 +233,7 @@ fn a_deletion_is_as_late_as_its_answer() {
 }
 
 proptest! {
-    /// Nothing is deleted before its time, and everything at its time.
+    /// Nothing is deleted before its time, and everything is at its time.
     #[test]
     fn the_deadline_is_exact(finished in -100_i64..100, ttl in 0_i64..200, now in -400_i64..400) {
         let decision = verdict(&plain(Some(ttl), &[("Complete", Some(finished))]), at(now));

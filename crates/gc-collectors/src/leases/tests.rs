@@ -70,7 +70,7 @@ fn a_lease_that_is_seen_renewed_stays() {
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(10).after(1)));
     engine.tick(at(8));
-    // By its own clock it expired long ago.
+    // By its own clock, it expired long ago.
     engine.observe(Observation::Observed(Facts::Lease(identity(Some(-50), Some(10)))));
     engine.tick(at(11));
     assert_eq!(engine.poll_effect(), None);
@@ -96,8 +96,8 @@ fn a_recreated_identity_lease_starts_over() {
     assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(18).after(1))));
 }
 
-/// A proof counts for 20 s, and only for the lease that it was obtained for. A lease that was never renewed
-/// counts from its creation.
+/// A proof is valid for 20 s, and only for the lease that it was obtained for. A lease that was never renewed counts from its
+/// creation.
 #[test]
 fn a_proof_that_a_node_is_gone_grows_old() {
     let stale = node_lease(-25 * 3600, &Value::Null);
@@ -125,8 +125,8 @@ fn a_proof_that_a_node_is_gone_grows_old() {
     assert_eq!([made(48, Some(-60)), made(25, None)], [Some(at(86_400 - 60)), Some(at(-3600))]);
 }
 
-/// Nodes are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
-/// another history.
+/// Nodes are listed again, perhaps because a backup was restored: earlier reads, and those still in flight, are about another
+/// history.
 #[test]
 fn a_list_of_nodes_ends_the_proof_that_one_is_gone() {
     let stale = node_lease(-25 * 3600, &Value::Null);
@@ -208,7 +208,7 @@ fn a_stale_lease_is_reported_once_counted_and_never_deleted() {
     let mut engine = engine(false, vec![elected(Some(-86_400), "a")], &[]);
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(15)));
-    // Renewals do not move what is scheduled.
+    // Renewals do not change the schedule.
     engine.observe(Observation::Observed(Facts::Lease(elected(Some(-86_390), "a"))));
     assert_eq!(engine.next_wakeup(), Some(at(15)));
     engine.tick(at(15));
@@ -224,7 +224,7 @@ fn a_stale_lease_is_reported_once_counted_and_never_deleted() {
     engine.observe(Observation::Observed(Facts::Lease(elected(Some(-86_390), "a"))));
     engine.observe(Observation::Synced(Kind::Lease));
     assert_eq!(engine.poll_effect(), None);
-    // Taken over by another one.
+    // Another holder has taken over.
     engine.observe(Observation::Observed(Facts::Lease(elected(Some(20), "b"))));
     assert_eq!((engine.poll_effect(), gauge(&engine)), (None, None));
     assert_eq!(engine.next_wakeup(), Some(at(20 + 15 + 86_400)));

@@ -1,4 +1,4 @@
-//! The documents of the API that passes over namespaces read and write.
+//! API documents that passes over namespaces read and write.
 
 use gc_types::Timestamp;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::Condition;
 use super::emptying::{Item, View};
 
-/// As the API writes times.
+/// Formats a time as the API writes it.
 fn time_text(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_millisecond(time.0).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A namespace from the server's answer at that time.
+/// Parses a namespace from the server's response at that time.
 #[must_use]
 pub fn view(namespace: &Value, now: Timestamp) -> View {
     let metadata = &namespace["metadata"];
@@ -35,7 +35,7 @@ pub fn view(namespace: &Value, now: Timestamp) -> View {
     }
 }
 
-/// An object of a list, by its metadata.
+/// Parses the metadata of an object in a list.
 #[must_use]
 pub fn item(object: &Value) -> Item {
     let metadata = &object["metadata"];
@@ -50,7 +50,7 @@ pub fn item(object: &Value) -> Item {
     }
 }
 
-/// The namespace with these conditions and the phase `Terminating`, to be written through `status`.
+/// Returns the namespace with these conditions and the phase `Terminating`, to be written through `status`.
 #[must_use]
 pub fn with_status(namespace: &Value, conditions: &[Condition]) -> Value {
     let mut written = namespace.clone();
@@ -60,7 +60,7 @@ pub fn with_status(namespace: &Value, conditions: &[Condition]) -> Value {
     written
 }
 
-/// The namespace with these `spec.finalizers`, to be written through `finalize`.
+/// Returns the namespace with these `spec.finalizers`, to be written through `finalize`.
 #[must_use]
 pub fn with_finalizers(namespace: &Value, left: &[String]) -> Value {
     let mut written = namespace.clone();
@@ -68,7 +68,7 @@ pub fn with_finalizers(namespace: &Value, left: &[String]) -> Value {
     written
 }
 
-/// A part of a document, created as an object if it is missing.
+/// Returns a part of a document, created as an object if it is missing.
 fn part<'a>(document: &'a mut Value, name: &str) -> &'a mut Value {
     let object = |value: &mut Value| {
         if !value.is_object() {

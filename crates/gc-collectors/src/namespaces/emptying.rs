@@ -1,9 +1,8 @@
-//! One pass over a terminating namespace: reads it, deletes its contents, reports in its status what remains,
-//! and removes the `kubernetes` token when nothing does.
+//! One pass over a terminating namespace: reads it, deletes its contents, reports in its status what remains, and removes the
+//! `kubernetes` token once nothing does.
 //!
-//! A pure state machine: [`EmptyingPass::ask`] returns the next request to the server, [`EmptyingPass::answered`] takes
-//! the answers in any order, and [`EmptyingPass::end`] returns the result. Several requests are in flight at a
-//! time.
+//! A pure state machine: [`EmptyingPass::ask`] returns the next request to the server, [`EmptyingPass::answered`] takes the
+//! responses in any order, and [`EmptyingPass::end`] returns the result. Several requests are in flight at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +12,16 @@ use gc_types::{FailedGroup, Gvr, Timestamp};
 use super::memory::Memory;
 use super::{Condition, Next, Pass, RemainingObjects, finalizers_after};
 
-/// Resources of one namespace that are emptied at the same time.
+/// Number of resources in one namespace that are emptied concurrently.
 pub const CONCURRENT_RESOURCES: usize = 8;
-/// Attempts to write a status or the finalizers despite conflicts.
+/// Number of attempts to write a status or the finalizers in case of conflicts.
 pub const CONFLICT_TRIES: u32 = 5;
-/// Attempts of a request about the namespace itself after temporary failures; without it, the whole pass is lost.
+/// Number of attempts of a request about the namespace itself after temporary failures; when they are used up, the whole pass is
+/// lost.
 pub const OWN_TRIES: u32 = 5;
-/// Maximum time of retries of such a request within a pass, milliseconds.
+/// Maximum total time of these attempts within a pass, milliseconds.
 pub const OWN_PATIENCE_MILLISECONDS: i64 = 2_000;
-/// The first pause between such attempts, milliseconds; each further one doubles it.
+/// First pause between such attempts, milliseconds; it doubles each time.
 const FIRST_PAUSE_MILLISECONDS: i64 = 5;
 
 /// A namespaced resource whose objects can be deleted.
@@ -31,12 +31,12 @@ pub struct ContainedResource {
     pub gvr: Gvr,
     /// Kind.
     pub kind: Arc<str>,
-    /// True if its collections can be deleted by one request.
+    /// True if one request can delete its collection.
     pub together: bool,
 }
 
 impl ContainedResource {
-    /// `resource.group`; with an empty group, `resource.`.
+    /// Returns `resource.group`; with an empty group, `resource.`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}.{}", self.gvr.resource, self.gvr.group)
@@ -47,18 +47,18 @@ impl ContainedResource {
     }
 }
 
-/// The served resources that can be in namespaces.
+/// Served namespaced resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedResources {
-    /// The resources that may have to be deleted.
+    /// Resources that may have to be deleted.
     pub resources: Vec<Arc<ContainedResource>>,
-    /// The groups that were discovered completely, and whether they have any of those.
+    /// Groups that were discovered completely, and whether they have any of those resources.
     pub groups: BTreeMap<String, bool>,
     /// Groups whose discovery failed.
     pub failed: Vec<FailedGroup>,
 }
 
-/// A namespace as read.
+/// A namespace, as read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// `metadata.uid`
@@ -67,15 +67,15 @@ pub struct View {
     pub resource_version: String,
     /// `metadata.deletionTimestamp`, as written.
     pub deleted_at: Option<String>,
-    /// Time that it had been terminating when it was read, seconds.
+    /// Time in seconds that it had been terminating when it was read.
     pub terminating_seconds: i64,
     /// `spec.finalizers`
     pub finalizers: Vec<String>,
-    /// True if `status.phase` says so.
+    /// True if `status.phase` is `Terminating`.
     pub says_terminating: bool,
     /// `status.conditions`
     pub conditions: Vec<Condition>,
-    /// When it was read, as the API writes times.
+    /// Time of the read, as the API writes times.
     pub read_at: String,
 }
 
@@ -84,19 +84,19 @@ pub struct View {
 pub struct Item {
     /// Name.
     pub name: String,
-    /// UID, if the server returns one.
+    /// UID, if the server returned one.
     pub uid: Option<String>,
     /// `metadata.resourceVersion`
     pub resource_version: String,
     /// True if it is terminating.
     pub deleting: bool,
-    /// Its finalizers.
+    /// Finalizers of the object.
     pub finalizers: Vec<String>,
     /// `deletionGracePeriodSeconds`, 0 if absent.
     pub grace_seconds: i64,
 }
 
-/// Numbers the requests of one pass.
+/// Number of a request within its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskId(pub u32);
 
@@ -113,42 +113,41 @@ pub enum Ask {
     Delete(Arc<ContainedResource>, Box<Item>),
     /// List a resource in the namespace completely.
     List(Arc<ContainedResource>),
-    /// Write these conditions, and the phase `Terminating`, into the status of the namespace in the version that was
-    /// read last.
+    /// Write these conditions and the phase `Terminating` to the status of the namespace, in the version that was read last.
     WriteStatus(Vec<Condition>),
-    /// Write these `spec.finalizers` of the namespace in the version that was read last.
+    /// Write these `spec.finalizers` of the namespace, in the version that was read last.
     Finalize(Vec<String>),
 }
 
-/// The server's answer.
+/// The server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Ask::Read`].
+    /// Response to [`Ask::Read`].
     Namespace(Box<View>),
-    /// To [`Ask::Discover`].
+    /// Response to [`Ask::Discover`].
     Served(Arc<ServedResources>),
-    /// To [`Ask::List`].
+    /// Response to [`Ask::List`].
     Items(Vec<Item>),
-    /// Done, for all other requests.
+    /// Success of any other request.
     Done,
-    /// Another answer.
+    /// Error response.
     Refused {
         /// The HTTP status code.
         code: u16,
         /// The request, and the server's message.
         why: String,
     },
-    /// No answer, or none that can be understood.
+    /// No response, or none that can be parsed.
     Failed {
         /// The error message.
         why: String,
-        /// True if the server may still perform it.
+        /// True if the server may still execute it.
         may_be_at_work: bool,
     },
 }
 
 impl Reply {
-    /// Why it is not the expected answer.
+    /// Describes why it is not the expected response.
     #[must_use]
     pub fn why(self) -> String {
         match self {
@@ -157,7 +156,7 @@ impl Reply {
         }
     }
 
-    /// Reports whether a request about the namespace itself may succeed when it is tried again.
+    /// Reports whether a request about the namespace itself may succeed if it is retried.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Refused { code: 500.., .. })
     }
@@ -166,48 +165,48 @@ impl Reply {
 /// Number of objects of each resource in a namespace, and the resources that could not be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// By resource.
+    /// Number of objects by resource.
     pub found: BTreeMap<String, usize>,
-    /// As text; empty if everything was listed.
+    /// Problems as text; empty if everything was listed.
     pub problems: String,
 }
 
-/// The result of a pass.
+/// Result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// Nothing more to do.
     Done {
-        /// Time that the namespace was terminating, seconds, if this pass has finalized it.
+        /// Time in seconds that the namespace was terminating, if this pass has finalized it.
         terminating_seconds: Option<i64>,
     },
     /// Start another pass after a delay.
     Again {
         /// Milliseconds.
         milliseconds: i64,
-        /// It is empty, and stays until unanswered deletions are over.
+        /// True if the namespace is empty, but stays until unanswered deletions must have ended.
         unanswered: bool,
     },
-    /// Try again with growing delays; soon, if the pass made progress.
+    /// Try again with increasing delays, but soon if the pass made progress.
     Failed {
         /// The error message.
         why: String,
-        /// More resources are known to be empty than before.
+        /// True if more resources are known to be empty than before.
         further: bool,
     },
-    /// A dry run: what would have been deleted.
+    /// A dry run, with what would have been deleted.
     DryRun(Contents),
 }
 
-/// The step of the work on one resource.
+/// Current step for one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Turn {
     DeleteAll,
-    /// Lists the objects to delete one by one.
+    /// List the objects to delete one by one.
     Find,
-    /// Checks that the namespace is still the same: if it was recreated, the list shows the contents of the new one.
+    /// Check that the namespace is still the same: if it was recreated, the list shows the contents of the new one.
     Confirm(Vec<Item>),
     Delete(Vec<Item>),
-    /// Lists what is left.
+    /// List the remaining objects.
     Verify,
 }
 
@@ -215,19 +214,19 @@ enum Turn {
 struct Work {
     resource: Arc<ContainedResource>,
     turn: Turn,
-    /// When the work began: objects that are listed later were not there since.
+    /// Time at which the work began. Objects in a later list may be newer.
     asked: Timestamp,
 }
 
-/// The stage of the pass.
+/// Stage of a pass.
 #[derive(Clone, Debug)]
 enum Stage {
     Reading,
     Discovering,
-    /// Pods first.
+    /// Emptying pods, which come first.
     Pods,
     Others,
-    /// The status, or the finalizers, are written into what is read now.
+    /// Reading the namespace, to write the status or finalizers to its current version.
     Rereading(WriteStage),
     Writing(WriteStage),
     Ended(End),
@@ -245,19 +244,19 @@ pub struct EmptyingPass {
     name: Arc<str>,
     dry_run: bool,
     stage: Stage,
-    /// As last read.
+    /// The namespace as last read.
     view: View,
-    /// Since when the pass has waited for the current answer, and the number of attempts.
+    /// Start of the wait for the current response, and the number of attempts.
     own: Option<(Timestamp, u32)>,
-    /// Nothing about the namespace itself is requested before this time.
+    /// Time before which no request about the namespace itself is made.
     rests_until: Option<Timestamp>,
     conflicts: u32,
     next_id: u32,
     /// Requests in flight.
     asked: BTreeMap<AskId, PendingQuestion>,
-    /// Resources whose work has not begun, the last one first.
+    /// Resources whose work has not begun, in reverse order.
     waiting: Vec<Arc<ContainedResource>>,
-    /// Work that has begun and has a request to make.
+    /// Work in progress that has a request to make.
     ready: Vec<Work>,
     /// Resources other than pods, for when the pods are gone.
     others: Vec<Arc<ContainedResource>>,
@@ -276,7 +275,7 @@ enum PendingQuestion {
 }
 
 impl EmptyingPass {
-    /// A pass that has made no request yet. A dry run deletes and writes nothing.
+    /// Creates a pass. A dry run deletes and writes nothing.
     #[must_use]
     pub fn new(name: &Arc<str>, dry_run: bool) -> Self {
         Self {
@@ -299,13 +298,13 @@ impl EmptyingPass {
         }
     }
 
-    /// The namespace, as last read.
+    /// Returns the namespace, as last read.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The result of the pass, when it is over.
+    /// Returns the result of the pass once it is over.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         match &self.stage {
@@ -314,14 +313,14 @@ impl EmptyingPass {
         }
     }
 
-    /// Reports whether no answer is awaited.
+    /// Reports whether no response is awaited.
     #[must_use]
     pub fn awaits_nothing(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Reports whether the pass is over without failures: what is left waits for others, such as controllers that
-    /// remove a finalizer or end a pod.
+    /// Reports whether the pass ended without failures: anything left waits for others, such as controllers that remove a finalizer
+    /// or end a pod.
     #[must_use]
     pub fn waits_for_others(&self) -> bool {
         match self.end() {
@@ -334,13 +333,13 @@ impl EmptyingPass {
         }
     }
 
-    /// When there may be another request although no answer has come: after a pause.
+    /// Returns when there may be another request without a response: after a pause.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.rests_until.filter(|_| self.asked.is_empty())
     }
 
-    /// The next request to the server, if any.
+    /// Returns the next request to the server, if any.
     pub fn ask(&mut self, memory: &mut Memory, now: Timestamp) -> Option<(AskId, Ask)> {
         loop {
             if matches!(self.stage, Stage::Discovering)
@@ -390,7 +389,7 @@ impl EmptyingPass {
         Some((self.number(PendingQuestion::Own(now)), ask))
     }
 
-    /// Takes the answer to a request of this pass.
+    /// Takes the response to a request of this pass.
     pub fn answered(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
         match self.asked.remove(&id) {
             Some(PendingQuestion::Of(work)) => self.resource_reply(memory, work, reply),
@@ -448,7 +447,7 @@ impl EmptyingPass {
         self.stage = Stage::Discovering;
     }
 
-    /// Takes the result of discovery, and the groups without result that may matter.
+    /// Takes the result of discovery, and the unreachable groups that may matter.
     fn discovered(&mut self, served: &ServedResources, memory: &Memory) {
         for failed in &served.failed {
             let version = failed.version.as_deref().unwrap_or("*");
@@ -458,7 +457,7 @@ impl EmptyingPass {
                 None => self.pass.undiscovered.push(named),
             }
         }
-        // BEAT-NS-2: while pods are unknown, nothing that they may need is deleted.
+        // BEAT-NS-2: while it is unknown whether there are pods, nothing that they may need is deleted.
         if served.failed.iter().any(|failed| failed.group.is_empty()) {
             let why = "pods could not be listed: discovery of the core group failed";
             self.pass.failures.push(why.to_owned());
@@ -468,7 +467,7 @@ impl EmptyingPass {
         self.stage = Stage::Pods;
     }
 
-    /// No requests of this stage are left.
+    /// Continues when no requests of this stage are left.
     fn emptied(&mut self, memory: &mut Memory) {
         if self.dry_run && self.others.is_empty() {
             self.contents.problems = self.pass.problems();
@@ -476,7 +475,7 @@ impl EmptyingPass {
             return;
         }
         let is_pods = matches!(self.stage, Stage::Pods);
-        // S15: a failure about pods stops the pass, as a pod that is still there does.
+        // S15: a failure about pods stops the pass, just like a remaining pod.
         let stops = !self.pass.failures.is_empty() || self.pass.remaining.iter().any(|left| left.objects > 0);
         if is_pods && (self.dry_run || !stops) {
             self.empty_groups.clear();
@@ -528,7 +527,7 @@ impl EmptyingPass {
         self.failed(format!("the {what} of namespace {} keep changing", self.name));
     }
 
-    /// The status is up to date, or others have removed the token.
+    /// Continues when the status is up to date, or others have removed the token.
     fn written(&mut self, memory: &mut Memory, writing: WriteStage, now: Timestamp) {
         if writing == WriteStage::Finalizers {
             return self.done(memory, None);
@@ -621,7 +620,7 @@ impl EmptyingPass {
                 Turn::Delete(items)
             }
             (Turn::Confirm(_), Reply::Namespace(_)) => return self.pass.failures.push(self.recreated()),
-            // An object that was replaced is found by the next pass.
+            // The next pass finds an object that has been replaced.
             (Turn::Delete(mut left), Reply::Done | Reply::Refused { code: 404 | 405 | 409, .. }) => {
                 left.pop();
                 Turn::Delete(left)

@@ -1,5 +1,5 @@
-//! Knowledge that passes over terminating namespaces keep for later ones: empty resources, groups that can
-//! be ignored, and requests that the server may still be executing.
+//! Knowledge that passes over terminating namespaces keep for later ones: empty resources, groups that can be ignored, and requests
+//! that the server may still be executing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,39 +8,38 @@ use gc_types::Timestamp;
 
 use super::emptying::ServedResources;
 
-/// Maximum number of namespaces that are remembered as empty of some group; beyond it, none is added.
+/// Maximum number of namespaces that are remembered as empty of a group; further ones are not added.
 pub const REMEMBERED_NAMESPACES: usize = 10_000;
 
-/// Facts about API groups from the time when they were reachable (BEAT-NS-3): groups that cannot have objects in
-/// a namespace need not be waited for while they are down.
+/// Facts about API groups from when they were reachable (BEAT-NS-3): groups that cannot have objects in a namespace need not be
+/// waited for while they are down.
 #[derive(Debug, Default)]
 pub struct Groups {
     /// Groups that were discovered completely, and whether they had deletable namespaced resources.
     deletable: BTreeMap<String, bool>,
-    /// Groups that were found empty in a namespace, by its UID, while it was terminating. Nothing can be created
-    /// there any more.
+    /// UIDs of terminating namespaces in which a group was found empty. Nothing can be created there any more.
     emptied: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Groups {
-    /// A group was discovered completely.
+    /// Records a group that was discovered completely.
     pub fn discovered(&mut self, group: &str, deletable: bool) {
         self.deletable.insert(group.to_owned(), deletable);
     }
 
-    /// All resources of a group in this terminating namespace were listed, and were empty.
+    /// Records that all resources of a group in this terminating namespace were listed and empty.
     pub fn emptied(&mut self, namespace: &str, group: &str) {
         if self.emptied.len() < REMEMBERED_NAMESPACES || self.emptied.contains_key(namespace) {
             self.emptied.entry(namespace.to_owned()).or_default().insert(group.to_owned());
         }
     }
 
-    /// The namespace is gone.
+    /// Forgets a namespace that is gone.
     pub fn forget(&mut self, namespace: &str) {
         self.emptied.remove(namespace);
     }
 
-    /// Why a group that cannot be reached has nothing in the namespace, if that is known.
+    /// Explains why an unreachable group has nothing in the namespace, if that is known.
     #[must_use]
     pub fn excuse(&self, namespace: &str, group: &str) -> Option<&'static str> {
         if self.deletable.get(group) == Some(&false) {
@@ -51,23 +50,22 @@ impl Groups {
     }
 }
 
-/// Maximum number of empty resources that are remembered, for all namespaces together; beyond it, none is
-/// added.
+/// Maximum number of empty resources that are remembered, for all namespaces together; further ones are not added.
 pub const REMEMBERED_LISTS: usize = 100_000;
 /// Validity of an observation, milliseconds.
 pub const BELIEVED_MILLISECONDS: i64 = 60_000;
 
-/// The resources that passes over terminating namespaces found empty, so that after a partial failure the next pass
-/// continues with the rest. Nothing can be created in such a namespace any more; observations from before it was
-/// known to be terminating do not count, and neither do old ones.
+/// Resources that passes over terminating namespaces found empty, so that after a partial failure the next pass continues with the
+/// rest. Nothing can be created in such a namespace any more. Observations from before it was known to be terminating do not count,
+/// and neither do old ones.
 #[derive(Debug, Default)]
 pub struct Learnt {
-    /// By UID.
+    /// Lists by the UID of the namespace.
     namespaces: BTreeMap<String, Lists>,
     lists: usize,
 }
 
-/// Since when a namespace is known to be terminating, and when each empty resource of it was requested.
+/// Time since which a namespace is known to be terminating, and request times of its empty resources.
 #[derive(Debug)]
 struct Lists {
     since: Timestamp,
@@ -75,7 +73,7 @@ struct Lists {
 }
 
 impl Learnt {
-    /// A pass begins over a namespace that is terminating.
+    /// Records that a pass over a terminating namespace begins.
     pub fn begin(&mut self, namespace: &str, now: Timestamp) {
         if self.namespaces.len() < REMEMBERED_NAMESPACES {
             let begun = || Lists { since: now, empty: BTreeMap::new() };
@@ -83,7 +81,7 @@ impl Learnt {
         }
     }
 
-    /// A resource was requested at that time, and the complete answer shows nothing in the namespace.
+    /// Records that a resource, requested at that time, has nothing in the namespace according to the complete response.
     pub fn emptied(&mut self, namespace: &str, resource: &str, asked: Timestamp) {
         let Some(lists) = self.namespaces.get_mut(namespace).filter(|lists| lists.since <= asked) else {
             return;
@@ -95,7 +93,7 @@ impl Learnt {
         }
     }
 
-    /// Reports whether a request of that time shows the current state of the namespace.
+    /// Reports whether a response requested at that time shows the current state of the namespace.
     #[must_use]
     pub fn believes(&self, namespace: &str, asked: Timestamp, now: Timestamp) -> bool {
         let since = self.namespaces.get(namespace).map(|lists| lists.since);
@@ -109,13 +107,13 @@ impl Learnt {
         asked.is_some_and(|asked| self.believes(namespace, *asked, now))
     }
 
-    /// The number of resources that were found empty there.
+    /// Returns the number of resources that were found empty there.
     #[must_use]
     pub fn number(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).map_or(0, |lists| lists.empty.len())
     }
 
-    /// The next pass starts over, or none follows.
+    /// Forgets a namespace, because its next pass starts over or none follows.
     pub fn forget(&mut self, namespace: &str) {
         if let Some(lists) = self.namespaces.remove(namespace) {
             self.lists -= lists.empty.len();
@@ -123,29 +121,27 @@ impl Learnt {
     }
 }
 
-/// Maximum time that a server executes a request (`--request-timeout` of kube-apiserver),
-/// milliseconds, even if the client no longer waits for the answer.
+/// Maximum time that a server executes a request (`--request-timeout` of kube-apiserver), milliseconds, even if the client no
+/// longer waits for the response.
 pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 
-/// Requests of a kind that were sent and not answered.
+/// Unanswered requests of one kind.
 ///
-/// DELETECOLLECTION carries no precondition, and deletes by name: if it is still being performed when the namespace
-/// is recreated, it deletes the contents of the new one. So a namespace of that name stays until such requests must
-/// have ended.
+/// DELETECOLLECTION carries no precondition, and deletes by name: if it is still being executed when the namespace is recreated, it
+/// deletes the contents of the new one. A namespace of that name therefore stays until such requests must have ended.
 ///
-/// A finalization that is still being performed may remove the namespace at any moment, and it may be
-/// recreated: until the finalization must have ended, objects in a namespace of that name are only deleted by
-/// UID.
+/// A finalization that is still being executed may remove the namespace at any moment, and it may be recreated. Until the
+/// finalization must have ended, objects in a namespace of that name are therefore only deleted by UID.
 #[derive(Debug, Default)]
 pub struct UnansweredRequests {
-    /// When the last one was sent, by the name of the namespace.
+    /// Time of the last such request, by the name of the namespace.
     sent: BTreeMap<Arc<str>, Timestamp>,
-    /// The same for all namespaces beyond [`REMEMBERED_NAMESPACES`].
+    /// Time of the last request for all namespaces beyond [`REMEMBERED_NAMESPACES`].
     beyond: Option<Timestamp>,
 }
 
 impl UnansweredRequests {
-    /// A request that was sent at that time was not answered.
+    /// Records a request sent at that time that was not answered.
     pub fn record(&mut self, namespace: &Arc<str>, sent: Timestamp) {
         if self.sent.len() >= REMEMBERED_NAMESPACES {
             self.sent.retain(|_, last| is_at_work(*last, sent));
@@ -158,13 +154,13 @@ impl UnansweredRequests {
         }
     }
 
-    /// Reports whether one may still be performed in a namespace of that name.
+    /// Reports whether a request may still be executed in a namespace of that name.
     #[must_use]
     pub fn may_be_at_work(&self, namespace: &str, now: Timestamp) -> bool {
         self.wait_milliseconds(namespace, now) > 0
     }
 
-    /// Returns the time that the namespace must stay, milliseconds; 0 if no request can still be executed in it.
+    /// Returns how long the namespace must stay, in milliseconds; 0 if no request can still be executed in it.
     #[must_use]
     pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
         let last = self.sent.get(namespace).copied().max(self.beyond);
@@ -177,26 +173,26 @@ fn is_at_work(sent: Timestamp, now: Timestamp) -> bool {
     now.since(sent) < AT_WORK_MILLISECONDS
 }
 
-/// Everything that is remembered.
+/// Everything that passes remember.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Groups that may be unreachable by now.
     pub groups: Groups,
     /// Resources that partly failed passes found empty.
     pub learnt: Learnt,
-    /// DELETECOLLECTION requests that may still be performed although their answer was lost.
+    /// DELETECOLLECTION requests that may still be executed although their response was lost.
     pub unanswered: UnansweredRequests,
-    /// Finalizations that may still be performed although their answer was lost.
+    /// Finalizations that may still be executed although their response was lost.
     pub finalizing: UnansweredRequests,
     /// The last discovery without failures, and when it was requested.
     discovered: Option<(Timestamp, Arc<ServedResources>)>,
-    /// The namespaces of which something may be remembered.
+    /// Namespaces about which something may be remembered.
     uids: BTreeMap<Arc<str>, String>,
 }
 
 impl Memory {
-    /// These namespaces were found terminating before the first pass: a previous controller may have sent
-    /// requests whose answers were never received.
+    /// Records namespaces that were terminating before the first pass: a previous controller may have sent requests whose responses
+    /// it never received.
     pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
         for name in terminating {
             self.unanswered.record(name, then);
@@ -204,7 +200,7 @@ impl Memory {
         }
     }
 
-    /// A pass begins over a namespace that is terminating.
+    /// Records that a pass over a terminating namespace begins.
     pub fn begin(&mut self, name: &Arc<str>, uid: &str, now: Timestamp) {
         if self.uids.get(name).is_some_and(|known| known != uid) {
             self.gone(name);
@@ -215,7 +211,7 @@ impl Memory {
         }
     }
 
-    /// No namespace of that name is terminating any more.
+    /// Records that no namespace of that name is terminating any more.
     pub fn gone(&mut self, name: &str) {
         if let Some(uid) = self.uids.remove(name) {
             self.groups.forget(&uid);
@@ -223,20 +219,20 @@ impl Memory {
         }
     }
 
-    /// The number of namespaces of which something is remembered, except requests that may still be performed.
+    /// Returns the number of namespaces about which something is remembered, except for requests that may still be executed.
     #[must_use]
     pub fn namespaces(&self) -> usize {
         self.uids.len()
     }
 
-    /// The result of discovery, if a pass completed it since this namespace is known to be terminating.
+    /// Returns the result of discovery, if a pass completed it since this namespace has been known to be terminating.
     #[must_use]
     pub fn served(&self, uid: &str, now: Timestamp) -> Option<Arc<ServedResources>> {
         let (asked, served) = self.discovered.as_ref()?;
         self.learnt.believes(uid, *asked, now).then(|| Arc::clone(served))
     }
 
-    /// Discovery was requested at that time.
+    /// Records the result of a discovery requested at that time.
     pub fn discovered(&mut self, asked: Timestamp, served: &Arc<ServedResources>) {
         for (group, deletable) in &served.groups {
             self.groups.discovered(group, *deletable);
@@ -262,13 +258,13 @@ mod tests {
             assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
         }
         assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
-        // Beyond the bound no namespace is remembered, and all of them wait.
+        // Beyond the bound, no single namespace is remembered, and all of them wait.
         for number in 0..REMEMBERED_NAMESPACES {
             unanswered.record(&number.to_string().into(), at(7_000));
         }
         assert_eq!(unanswered.sent.len(), REMEMBERED_NAMESPACES);
         assert_eq!(unanswered.wait_milliseconds("b", at(8_000)), 59_000);
-        // Requests that are over make room.
+        // Requests that have ended make room.
         unanswered.record(&"c".into(), at(67_000));
         assert_eq!(unanswered.sent.len(), 1);
         assert_eq!(unanswered.wait_milliseconds("c", at(68_000)), 59_000);
@@ -328,7 +324,7 @@ mod tests {
         assert_eq!((learnt.number("u"), learnt.lists), (0, 0));
     }
 
-    /// The memory is bounded.
+    /// The memory must be bounded.
     #[test]
     fn what_is_learnt_is_bounded() {
         let mut learnt = Learnt::default();

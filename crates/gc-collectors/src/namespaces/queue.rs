@@ -1,5 +1,5 @@
-//! Schedule of passes over terminating namespaces: at most one at a time each, a bounded number together, with
-//! backoff after a failed pass.
+//! Schedule of passes over terminating namespaces: at most one at a time for each, a bounded number together, with backoff after a
+//! failed pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,15 +10,14 @@ use super::emptying::End;
 
 /// Concurrent passes (`--concurrent-namespace-syncs`).
 pub const CONCURRENT_NAMESPACES: usize = 10;
-/// Maximum number of namespaces that wait for a pass or are in one; the next list of all namespaces finds
-/// further ones.
+/// Maximum number of namespaces that wait for a pass or are in one; the next list of all namespaces finds the others.
 pub const QUEUED_NAMESPACES: usize = 10_000;
-/// The delay after a first failure, milliseconds; each further one doubles it.
+/// Delay after a first failure, milliseconds; it doubles with each further one.
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
-/// The longest delay, milliseconds.
+/// Maximum delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 60_000;
-/// The delay before contents that end by themselves are checked for the first time, milliseconds; each further check doubles
-/// it, up to half of what they may take. Most pods end long before their grace period does.
+/// Delay before contents that end by themselves are first checked, milliseconds; it doubles with each check, up to half of the time
+/// they may take. Most pods end long before their grace period does.
 const FIRST_CHECK_MILLISECONDS: i64 = 1_000;
 /// Maximum delay after a pass during which the namespace changed, milliseconds.
 const NEWS_MILLISECONDS: i64 = 100;
@@ -26,21 +25,21 @@ const NEWS_MILLISECONDS: i64 = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
     is_running: bool,
-    /// A change was observed during its pass.
+    /// True if a change was observed during its pass.
     again: bool,
-    /// A list of all namespaces has found it during its pass.
+    /// True if a list of all namespaces contained it during its pass.
     found: bool,
-    /// Failed passes since the last progress.
+    /// Number of failed passes since the last progress.
     failures: u32,
-    /// Passes that found only what ends by itself.
+    /// Number of passes that found only contents that end by themselves.
     checks: u32,
 }
 
-/// The names of terminating namespaces.
+/// Names of terminating namespaces.
 #[derive(Clone, Debug)]
 pub struct Queue {
     entries: BTreeMap<Arc<str>, Entry>,
-    /// Those that wait, by when their pass may begin.
+    /// Waiting namespaces, by when their pass may begin.
     waiting: BTreeSet<(Timestamp, Arc<str>)>,
     /// Delay before the first pass, milliseconds, so that watches settle.
     settle_milliseconds: i64,
@@ -48,13 +47,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(settle_milliseconds: i64) -> Self {
         Self { entries: BTreeMap::new(), waiting: BTreeSet::new(), settle_milliseconds, running: 0 }
     }
 
-    /// The number of namespaces that wait or run.
+    /// Returns the number of namespaces that wait or are in a pass.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -66,7 +65,7 @@ impl Queue {
         self.entries.is_empty()
     }
 
-    /// A namespace is terminating, or has changed since.
+    /// Records that a namespace is terminating, or has changed since.
     pub fn observed(&mut self, name: &Arc<str>, now: Timestamp) {
         match self.entries.get_mut(name) {
             Some(entry) => entry.again = true,
@@ -74,8 +73,8 @@ impl Queue {
         }
     }
 
-    /// A list of all namespaces contains it as terminating: no news if it waits; during a pass it may be another
-    /// namespace of the same name.
+    /// Records that a list of all namespaces contains it as terminating. That means nothing if it waits; during a pass it may be
+    /// another namespace of the same name.
     pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.found = entry.is_running;
@@ -85,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// The namespace whose pass begins now, if one does.
+    /// Returns the namespace whose pass begins now, if any.
     pub fn begin(&mut self, now: Timestamp) -> Option<Arc<str>> {
         if self.running >= CONCURRENT_NAMESPACES {
             return None;
@@ -99,8 +98,8 @@ impl Queue {
         Some(name)
     }
 
-    /// Something may have changed in every namespace: all waiting ones are due now, and those in a pass get another
-    /// one.
+    /// Makes all waiting namespaces due now and gives those in a pass another one, because something may have changed in every
+    /// namespace.
     pub fn hurry(&mut self, now: Timestamp) {
         self.waiting =
             std::mem::take(&mut self.waiting).into_iter().map(|(at, name)| (at.min(now), name)).collect();
@@ -109,14 +108,14 @@ impl Queue {
         }
     }
 
-    /// When the next pass may begin, if no other ends before.
+    /// Returns when the next pass may begin, if no other ends before.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let (at, _) = self.waiting.first()?;
         (self.running < CONCURRENT_NAMESPACES).then_some(*at)
     }
 
-    /// A pass ended with this result.
+    /// Records that a pass ended with this result.
     pub fn ended(&mut self, name: &Arc<str>, end: &End, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_running) else { return };
         entry.is_running = false;
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!((first.len(), first[0].as_str()), (CONCURRENT_NAMESPACES, "00"));
         assert_eq!(queue.next_wakeup(), None, "a pass has to end first");
         queue.ended(&"00".into(), &DONE, Timestamp(60));
-        // It changed twice: it gets another pass, after the waiting one.
+        // It changed twice, so it gets another pass after the waiting one.
         assert_eq!(begun(&mut queue, 60), ["10"]);
         queue.ended(&"10".into(), &DONE, Timestamp(61));
         assert_eq!(begun(&mut queue, 61), ["00"]);
@@ -234,8 +233,8 @@ mod tests {
         assert_eq!(queue.next_wakeup(), Some(Timestamp(3 + NEWS_MILLISECONDS)));
     }
 
-    /// Seed 2,147,871: a pass learnt that its namespace was gone, another one of that name was found terminating
-    /// before the pass ended, and got no pass until the next list.
+    /// Seed 2,147,871: a pass found that its namespace was gone. Another one of that name was found terminating before the pass
+    /// ended, and got no pass until the next list.
     #[test]
     fn what_is_found_during_a_pass_may_be_another_one() {
         let (mut queue, name) = (Queue::new(50), Arc::<str>::from("n"));

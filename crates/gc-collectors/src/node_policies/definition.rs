@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition of policies for nodes. `deploy/crds` contains it as YAML; a test compares the two.
+//! CustomResourceDefinition of policies for nodes. `deploy/crds` contains it as YAML; a test compares the two.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::policies::definition::{DefinedNames, column, duration, requirement, rule, text};
 
-/// Longest name of a node.
+/// Maximum length of a node's name.
 const LONGEST_NAME: usize = 253;
 
-/// The definition, as it is created.
+/// Returns the definition as it is created.
 #[must_use]
 pub fn definition() -> Value {
     let names = DefinedNames { kind: KIND, plural: RESOURCE, singular: "nodecollectionpolicy", short: "ncp" };
@@ -31,7 +31,7 @@ pub fn definition() -> Value {
     )
 }
 
-/// A pattern of images.
+/// Returns the schema of an image pattern.
 fn pattern(description: &str) -> Value {
     json!({
         "type": "string", "minLength": 1, "maxLength": LONGEST_PATTERN, "pattern": r"^\S+$",
@@ -46,7 +46,7 @@ fn patterns(most: usize, description: &str) -> Value {
     })
 }
 
-/// Rules across the fields of a policy.
+/// Returns the validation rules across the fields of a policy.
 fn spec_rules() -> Value {
     json!([
         rule(
@@ -71,7 +71,7 @@ fn spec() -> Value {
         MOST_REMOVED,
         "Images that are removed as soon as nothing uses, pins or protects them, such as a digest with a vulnerability.",
     );
-    // At least one character that names something.
+    // At least one character must identify something.
     remove["items"]["allOf"] = json!([{"pattern": "[^*/:@.]"}]);
     json!({
         "type": "object",

@@ -1,40 +1,40 @@
-//! The report of a node about a policy that selects it: an entry of the policy's status, and a part of the node's report.
+//! Report of a node about a policy that selects it: an entry of the policy's status, and a part of the node's report.
 
 use gc_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::images::plan::Removal;
 
-/// Nodes whose results the status of a policy holds. Each has its entry, and its own record of managed fields, in one object that
+/// Maximum number of nodes with results in a policy's status. Each has an entry, and a record of managed fields, in one object that
 /// every node reads.
 pub const MOST_NODES: usize = 200;
-/// Images that are named in a result.
+/// Maximum number of images that are named in a result.
 const NAMED: usize = 5;
-/// Longest message, and longest name of an image.
+/// Maximum length of a message and of an image's name.
 pub const LONGEST_TEXT: usize = 512;
-/// A result is written again after this time, even if nothing has changed,
+/// Age at which a result is written again even if nothing has changed,
 const RENEWED_AFTER_MILLISECONDS: i64 = 3_600_000;
-/// so that one that is older than this is of a node that is gone, or whose agent is.
+/// so that one older than this belongs to a node that is gone, or whose agent is.
 pub const FORGOTTEN_AFTER_MILLISECONDS: i64 = 24 * RENEWED_AFTER_MILLISECONDS;
-/// A result is written again when its bytes have changed by this part.
+/// Change of its bytes, in percent, at which a result is written again.
 const STEP_PERCENT: u64 = 5;
 
-/// The role of a policy on the node.
+/// Role of the policy on the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// It shows what it would remove.
+    /// Reports what it would remove.
     #[default]
     DryRun,
-    /// It is in force.
+    /// In force.
     Enforced,
-    /// Another one is in force.
+    /// Another policy is in force.
     Superseded,
-    /// It cannot be in force here.
+    /// Cannot be in force here.
     Invalid,
 }
 
 impl State {
-    /// Its name in the status.
+    /// Returns its name in the status.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,29 +46,29 @@ impl State {
     }
 }
 
-/// The result of a policy on a node, as of its last pass over images.
+/// Result of a policy on a node, as of its last pass over images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeResult {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The role of the policy there.
+    /// Role of the policy there.
     pub state: State,
-    /// The generation of the policy.
+    /// Generation of the policy.
     pub observed_generation: i64,
-    /// When the pass was, as text of RFC 3339.
+    /// Time of the pass, in RFC 3339 format.
     pub time: String,
-    /// Images that the policy would have removed in that pass, or has removed if it is in force.
+    /// Number of images that the policy would have removed in that pass, or has removed if it is in force.
     pub images: u64,
     /// Bytes that this would have freed, or has freed.
     pub bytes: u64,
     /// The first of the images.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first_images: Vec<String>,
-    /// Why it is not in force, or why the pass failed.
+    /// Reason why it is not in force, or why the pass failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How the configuration of the node's kubelet disagrees with the policy.
+    /// Contradiction between the policy and the configuration of the node's kubelet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kubelet: String,
 }
@@ -81,7 +81,7 @@ impl NodeResult {
         self.first_images = removals.iter().take(NAMED).map(|one| one.name.to_string()).collect();
     }
 
-    /// Cuts off what is beyond the bounds of a status.
+    /// Truncates everything beyond the bounds of a status.
     pub fn bound(&mut self) {
         self.first_images.truncate(NAMED);
         for text in self.first_images.iter_mut().chain([&mut self.message, &mut self.kubelet]) {
@@ -93,7 +93,7 @@ impl NodeResult {
         }
     }
 
-    /// Reports whether readers would learn nothing from this one that is not in `before`.
+    /// Reports whether readers would learn nothing from it that is not in `before`.
     #[must_use]
     pub fn adds_nothing_to(&self, before: &Self) -> bool {
         let shape = |one: &Self| {
@@ -114,7 +114,7 @@ impl NodeResult {
     /// Reports whether its node has not renewed it for so long that it may be removed.
     #[must_use]
     pub fn is_forgotten(&self, now: Timestamp) -> bool {
-        // One that is not understood is not ours to remove.
+        // A time that cannot be parsed is not for kubegc to remove.
         time(&self.time).is_some_and(|at| now.since(at) > FORGOTTEN_AFTER_MILLISECONDS)
     }
 }

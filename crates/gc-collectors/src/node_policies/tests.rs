@@ -120,7 +120,7 @@ fn a_policy_is_put_over_the_settings_of_a_node() {
     assert_eq!(error, "the maximum age 30m0s must be greater than the minimum age 1h0m0s");
 }
 
-/// From two o'clock, for three hours, also over midnight; and all days of a week.
+/// From two o'clock for three hours, a window across midnight, and all days of a week.
 #[test]
 fn windows_hold_back_what_does_not_need_space() {
     let spec = |windows: Value| {
@@ -161,7 +161,7 @@ fn listed(name: &str, spec: &Value) -> ListedPolicy {
     ListedPolicy { name: name.into(), policy }
 }
 
-/// The highest priority, then the first by name; a dry run supersedes nothing.
+/// The highest priority counts, then the first by name; a dry run supersedes nothing.
 #[test]
 fn one_policy_is_in_force() {
     let spec = |enforce: bool, priority: i64, pool: &str| {
@@ -199,7 +199,7 @@ fn result(bytes: u64, time: &str) -> NodeResult {
     NodeResult { node: "n".into(), images: 100, bytes, time: time.into(), ..NodeResult::default() }
 }
 
-/// A status that thousands of nodes could write to is written when it says something new.
+/// Thousands of nodes could write to a status, so a result is written only if it is new.
 #[test]
 fn a_result_that_says_nothing_new_is_not_written() {
     let before = result(1_000, "2026-11-21T10:00:00Z");
@@ -228,7 +228,7 @@ fn a_result_that_says_nothing_new_is_not_written() {
 }
 
 proptest! {
-    /// Whatever the policies are: at most one is in force, none of lower priority before it, and a dry run is never.
+    /// Whatever the policies are, at most one is in force, none of lower priority takes precedence, and a dry run never is.
     #[test]
     fn roles_are_exclusive(specs in prop::collection::vec((any::<bool>(), -3_i64..3, 0_u8..3), 0..8)) {
         let policies: Vec<ListedPolicy> = (0..).zip(&specs).map(|(number, &(enforce, priority, pool)): (u32, _)| {
@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(same, other, "the order of a list does not matter");
     }
 
-    /// A node protects no less under a policy than without one.
+    /// A node protects no fewer images under a policy than without one.
     #[test]
     fn a_policy_takes_no_protection_away(tag in "[ab]{1,2}/[ab]{1,2}:1", own_pattern in "[ab*]{1,3}/\\*", theirs in "[ab*]{1,3}/[ab]{1,2}") {
         let mut node = own();

@@ -4,56 +4,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::node_policies::result::NodeResult;
 
-/// Disks that are reported.
+/// Maximum number of disks that are reported.
 const DISKS: usize = 4;
-/// Collectors that a node has at most.
+/// Maximum number of collectors on a node.
 const PASSES: usize = 4;
-/// Policies that are reported.
+/// Maximum number of policies that are reported.
 const POLICIES: usize = 8;
-/// Longest path, and longest name of a collector, that is reported.
+/// Maximum length of a path and of a collector's name.
 const LONGEST_TEXT: usize = 256;
-/// Figures change with every write to a disk: a report is written again when one has changed by this part of the disk.
+/// Change of a figure, in percent of the disk, at which a report is written again, because figures change with every write to a
+/// disk.
 const STEP_PERCENT: u64 = 5;
 
 /// A filesystem that holds images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiskState {
-    /// Where the runtime has its images.
+    /// Path of the runtime's images.
     pub path: String,
     /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that are in use or reserved, as the thresholds of the agent count them.
+    /// Bytes that are in use or reserved, as the agent's thresholds count them.
     pub used_bytes: u64,
 }
 
 impl DiskState {
-    /// Returns the use in percent, rounded down; 0 of a disk without a size.
+    /// Returns the usage in percent, rounded down; 0 for a disk without a size.
     #[must_use]
     pub fn usage_percent(&self) -> u64 {
         percent(self.used_bytes, self.capacity_bytes)
     }
 }
 
-/// The last pass of a collector.
+/// Last pass of a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LastPass {
     /// `images` or `containers`.
     pub collector: String,
-    /// When it ended, in milliseconds since the epoch.
+    /// Time at which it ended, in milliseconds since the epoch.
     pub at: i64,
     /// True if it failed.
     pub failed: bool,
 }
 
-/// The result of a policy on the node.
+/// Result of a policy on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolicyReport {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// Its result; the status of the policy has the names of images.
+    /// Result of the policy; the policy's status has the names of images.
     #[serde(flatten)]
     pub result: NodeResult,
 }
@@ -62,15 +63,15 @@ pub struct PolicyReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeState {
-    /// The disks of images.
+    /// Disks with images.
     pub disks: Vec<DiskState>,
-    /// Number of images; `None` where the runtime did not say it.
+    /// Number of images; `None` if the runtime did not report it.
     pub images: Option<u64>,
     /// Their nominal size in bytes, as the runtime reports it.
     pub image_bytes: Option<u64>,
-    /// Used bytes of the first disk that are neither images nor writable layers nor logs; `None` where that is not known.
+    /// Used bytes of the first disk that are neither images nor writable layers nor logs; `None` if unknown.
     pub unexplained_bytes: Option<u64>,
-    /// The last pass of each collector.
+    /// Last pass of each collector.
     pub passes: Vec<LastPass>,
     /// Results of policies that select the node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,7 +79,7 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    /// Cuts off what is beyond the bounds of a report.
+    /// Truncates everything beyond the bounds of a report.
     pub(super) fn bound(&mut self) {
         self.disks.retain(|disk| disk.path.len() <= LONGEST_TEXT);
         self.disks.truncate(DISKS);
@@ -96,7 +97,7 @@ impl NodeState {
         }
     }
 
-    /// Returns the use of the fullest disk in percent.
+    /// Returns the usage of the fullest disk in percent.
     #[must_use]
     pub fn fullest_percent(&self) -> u64 {
         self.disks.iter().map(DiskState::usage_percent).max().unwrap_or_default()
@@ -108,8 +109,8 @@ impl NodeState {
         self.passes.iter().any(|pass| pass.failed)
     }
 
-    /// Reports whether this is news to readers of an earlier state: another disk, a pass that fails or succeeds now, or
-    /// figures that have changed by a part of the disk.
+    /// Reports whether this is news to readers of an earlier state: another disk, a pass that now fails or succeeds, or a
+    /// sufficient change of a figure.
     pub(super) fn is_news_after(&self, before: &Self) -> bool {
         let shape = |state: &Self| {
             let disks = state.disks.iter().map(|disk| (disk.path.clone(), disk.capacity_bytes));
@@ -133,7 +134,7 @@ impl NodeState {
     }
 }
 
-/// Returns a part in percent, rounded down; 0 of nothing. Anyone who can change the Lease can write any numbers.
+/// Returns a part in percent, rounded down; 0 if there is no whole. Anyone who can change the Lease can write any numbers.
 fn percent(part: u64, whole: u64) -> u64 {
     let percent = u128::from(part) * 100 / u128::from(whole.max(1));
     if whole == 0 { 0 } else { u64::try_from(percent).unwrap_or(u64::MAX) }
@@ -154,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Figures change all the time: a cluster of thousands of nodes is not asked to store each change.
+    /// Figures change constantly, and a cluster of thousands of nodes must not have to store every change.
     #[test]
     fn small_changes_are_no_news() {
         let before = state(500, Some(100), false);

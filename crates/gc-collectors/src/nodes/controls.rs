@@ -1,5 +1,5 @@
-//! Nodes that are ready, and whose machines are looked up while others are missing: a provider that does not find
-//! these either is asked in the wrong account, region or cluster, and proves nothing about the missing ones.
+//! Ready nodes whose machines are looked up while others are missing. If the provider does not find these either, it is queried in
+//! the wrong account, region or cluster, and proves nothing about the missing ones.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use crate::engine::MachineState;
 
 /// Maximum number of ready nodes that are looked up while a machine is missing.
 pub(super) const CONTROL_NODES: usize = 10;
-/// Number of lookups of a ready node within the time that a machine must be missing for.
+/// Number of lookups of a ready node within the time for which a machine must be missing.
 const LOOKUPS: i64 = 3;
 
-/// The last answer about the machine of a ready node.
+/// Last answer about the machine of a ready node.
 #[derive(Clone, Debug, Default)]
 struct Control {
     uid: Option<Uid>,
@@ -25,13 +25,13 @@ struct Control {
 }
 
 impl Control {
-    /// Reports whether its machine was found, not before this time.
+    /// Reports whether its machine was found, and not before this time.
     fn is_proof(&self, oldest: Timestamp) -> bool {
         self.last == Some(MachineState::Running) && self.answered >= oldest
     }
 }
 
-/// The ready nodes that are looked up.
+/// Ready nodes that are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     /// All nodes that may be chosen.
@@ -39,7 +39,7 @@ pub(super) struct Controls {
     chosen: BTreeMap<ObjectKey, Control>,
 }
 
-/// Time between two lookups of one ready node, milliseconds.
+/// Returns the interval between two lookups of one ready node, in milliseconds.
 fn period(policy: &NodePolicy) -> i64 {
     policy.period_milliseconds.max(policy.missing_milliseconds / LOOKUPS)
 }
@@ -60,7 +60,7 @@ impl Controls {
         self.chosen.remove(key);
     }
 
-    /// Chooses ready nodes, spread over the names of all, and names the new ones: they are to be reconciled.
+    /// Chooses ready nodes, spread evenly over all names, and names the new ones for reconciling.
     pub(super) fn choose(&mut self, dirty: &mut Vec<ObjectKey>) {
         if self.chosen.len() >= CONTROL_NODES.min(self.ready.len()) {
             return;
@@ -78,7 +78,7 @@ impl Controls {
         }
     }
 
-    /// Reports whether the machine of a ready node is to be looked up now; and if not, when.
+    /// Reports whether the machine of a ready node is to be looked up now, and if not, when.
     pub(super) fn is_due(
         &mut self,
         key: &ObjectKey,
@@ -93,18 +93,18 @@ impl Controls {
         if now < control.next_lookup {
             return Err(Some(control.next_lookup));
         }
-        // If the answer is lost, it is looked up again after the period.
+        // If the answer is lost, the machine is looked up again after the period.
         control.next_lookup = now.after(period(policy));
         Ok(())
     }
 
-    /// No machine is missing: none is looked up any longer.
+    /// Stops all lookups, because no machine is missing.
     pub(super) fn release(&mut self) {
         self.chosen.clear();
     }
 
-    /// Takes an answer, and returns whether it is the first proof for a while that the provider knows this cluster; `None` if it
-    /// is not about a chosen node.
+    /// Takes an answer, and returns whether it is the first proof for a while that the provider knows this cluster; `None` if it is
+    /// not about a chosen node.
     pub(super) fn answered(
         &mut self,
         key: &ObjectKey,
@@ -121,13 +121,13 @@ impl Controls {
         Some(!was_proof && control.is_proof(now))
     }
 
-    /// The number of ready nodes whose machine does not exist, according to the provider.
+    /// Returns the number of ready nodes whose machine does not exist, according to the provider.
     pub(super) fn absent(&self) -> usize {
         self.chosen.values().filter(|control| control.last == Some(MachineState::Absent)).count()
     }
 
-    /// Why no node may be deleted for answers that began at `since`, if none may. Where no node is ready, one that is not ready
-    /// and whose machine runs (`is_other_found`) is as good a proof.
+    /// Explains why no node may be deleted based on answers since `since`, if so. If no node is ready, one that is not ready but
+    /// whose machine runs (`is_other_found`) is as good a proof.
     pub(super) fn doubt(
         &self,
         since: Timestamp,
@@ -159,7 +159,7 @@ impl Controls {
         ))
     }
 
-    /// The wall clock was set.
+    /// Adjusts its times after the wall clock was set.
     pub(super) fn clock_set(&mut self, by: i64) {
         for control in self.chosen.values_mut() {
             control.answered = control.answered.after(by);

@@ -23,7 +23,7 @@ fn key(name: &str) -> ObjectKey {
     Kind::Node.key(&"".into(), &name.into())
 }
 
-/// A node that was created long ago; `ready` is the status of its condition, if it has one.
+/// Returns a node that was created long ago; `ready` is the status of its condition, if it has one.
 fn node(name: &str, version: u64, ready: Option<&str>, taints: &Value) -> Node {
     let conditions: Vec<Value> =
         ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
@@ -40,7 +40,7 @@ fn uid(name: &str) -> Uid {
     Uid::new(&format!("u-{name}"))
 }
 
-/// A node without a provider ID: the provider searches by its name.
+/// Returns a node without a provider ID, so the provider searches by its name.
 fn nameless(mut node: Node) -> Node {
     node.provider_id = "".into();
     node
@@ -50,7 +50,7 @@ fn broken(name: &str) -> Node {
     node(name, 5, Some("False"), &Value::Null)
 }
 
-/// The node that is ready in every world, and whose machine runs unless the answers say otherwise.
+/// A ready node in every test, whose machine runs unless the answers differ.
 const STEADY: &str = "steady";
 
 /// A collector and its cloud.
@@ -58,7 +58,7 @@ struct World {
     engine: Engine<NodeLifecycle>,
     answers: BTreeMap<String, Answer>,
     now: i64,
-    /// Those of other nodes than the steady one.
+    /// Number of lookups of other nodes than the steady one.
     lookups: usize,
     log: Vec<String>,
 }
@@ -310,7 +310,7 @@ fn many_at_once_trip_the_breaker() {
         let halted = world.log.iter().filter(|line| line.contains("NodeDeletionHalted")).count();
         assert_eq!(halted, if open { missing } else { 0 }, "one Event per node");
     }
-    // It is open for deleted nodes alone, of few that are left; and closes without another that is missing.
+    // With few nodes left, the breaker is open only because of deleted nodes; it closes if no other one is missing.
     let mut few = world(2, NodePolicy::default());
     few.run();
     few.pass(120_000);
@@ -320,7 +320,7 @@ fn many_at_once_trip_the_breaker() {
     assert!(is_open(&few));
     few.pass(BREAKER_WINDOW_MILLISECONDS);
     assert!(!is_open(&few));
-    // Machines come back, and the breaker closes by itself; deleted nodes count for a while.
+    // When machines come back, the breaker closes by itself; deleted nodes count for a while.
     let mut world = world(3, NodePolicy::default());
     world.run();
     world.pass(120_000);
@@ -386,8 +386,8 @@ fn a_deletion_that_fails_is_said() {
     assert_eq!(world.deletions(), 1);
 }
 
-/// A node that carries `kubegc.io/keep` is looked up as before, and no Event says that it is deleted; nor does it keep others
-/// from being deleted.
+/// A node that carries `kubegc.io/keep` is looked up as before, and no Event says that it is deleted; nor does it keep others from
+/// being deleted.
 #[test]
 fn a_node_that_is_kept_is_still_looked_up() {
     let kept = |version| {
@@ -416,7 +416,7 @@ fn a_node_that_is_kept_is_still_looked_up() {
     assert_eq!(world.took().last().map(String::as_str), Some("delete kept u-kept at 7"));
 }
 
-/// The provider is asked in another account: it finds no machine at all. One node reboots.
+/// The provider is queried in another account, where it finds no machine at all. One node reboots.
 #[test]
 fn a_provider_that_finds_no_ready_node_deletes_none() {
     let ready = |name: &str| node(name, 5, Some("True"), &Value::Null);
@@ -459,7 +459,7 @@ fn a_provider_that_finds_no_ready_node_deletes_none() {
         let said = |line: &String| line.starts_with(halted) && line.contains(words);
         assert!(world.log.iter().any(said), "{scenario}: {:?}", world.log);
     }
-    // It is asked in the right account from now on.
+    // From now on, the provider is queried in the right account.
     let mut world = of(&each(&ABSENT), &names);
     for name in names {
         world.answers.insert(name.into(), RUNNING);
@@ -467,7 +467,7 @@ fn a_provider_that_finds_no_ready_node_deletes_none() {
     world.pass(60_000);
     assert_eq!(world.deletions(), 1);
     assert_eq!(of(&[("r1", RUNNING)], &names[..1]).deletions(), 1, "one that is found is enough");
-    // Where no node is ready, another whose machine runs shows that the provider knows this cluster.
+    // If no node is ready, another one whose machine runs shows that the provider knows this cluster.
     let nodes = vec![broken("n"), broken("m")];
     let mut world = World::of(NodePolicy::default(), nodes).answers(&[("n", ABSENT), ("m", RUNNING)]);
     world.run();
@@ -475,7 +475,7 @@ fn a_provider_that_finds_no_ready_node_deletes_none() {
     assert_eq!(world.deletions(), 1);
 }
 
-/// Of many nodes only some are looked up: what is wrong about them is taken for a share of all.
+/// Only some of many nodes are looked up, so errors about them are extrapolated to all.
 #[test]
 fn the_share_of_ready_nodes_that_are_not_found_counts_for_all() {
     let names: Vec<String> = (0..200).map(|number| format!("r{number:03}")).collect();
@@ -499,7 +499,7 @@ fn the_share_of_ready_nodes_that_are_not_found_counts_for_all() {
     }
 }
 
-/// A node is newer than what the provider knows.
+/// A node may be newer than the provider's data.
 #[test]
 fn a_node_is_as_old_as_an_answer_may_be_before_it_is_deleted() {
     let mut young = broken("n");

@@ -10,9 +10,9 @@ use super::meta::{HasMeta, Meta, WireMeta};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireAttachment")]
 pub struct Attachment {
-    /// Its metadata.
+    /// Metadata of the attachment.
     pub meta: Meta,
-    /// The volume that is, will be, or was attached; `None` for one written inline into a pod.
+    /// The volume that is, will be, or was attached; `None` if it is inline in a pod.
     pub volume: Option<Arc<str>>,
     /// The node.
     pub node: Arc<str>,

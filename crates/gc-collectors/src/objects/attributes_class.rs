@@ -10,9 +10,9 @@ use super::meta::{HasMeta, Meta, WireMeta};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireClass")]
 pub struct AttributesClass {
-    /// Its metadata.
+    /// Metadata of the class.
     pub meta: Meta,
-    /// Its finalizers, in order.
+    /// Finalizers of the class, in order.
     pub finalizers: Vec<Arc<str>>,
 }
 

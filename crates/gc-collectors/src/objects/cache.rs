@@ -7,7 +7,7 @@ use gc_types::ObjectKey;
 use super::kind::Kind;
 use super::meta::HasMeta;
 
-/// Objects of one kind as a watch has delivered them. A new list removes what it no longer contains.
+/// Objects of one kind as a watch has delivered them. A new list removes those that it no longer contains.
 #[derive(Debug)]
 pub(crate) struct Cache<F> {
     kind: Kind,
@@ -48,14 +48,14 @@ impl<F: HasMeta> Cache<F> {
         self.round += 1;
     }
 
-    /// The list is complete: returns the objects that it did not contain.
+    /// Completes a list, and returns the objects that it did not contain.
     pub(crate) fn list_ended(&mut self) -> Vec<ObjectKey> {
         self.synced = true;
         let round = self.round;
         self.objects.iter().filter(|(_, (seen, _))| *seen != round).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The list is complete: removes the objects that it did not contain.
+    /// Completes a list, and removes the objects that it did not contain.
     pub(crate) fn forget_unlisted(&mut self) {
         self.synced = true;
         let round = self.round;
@@ -67,7 +67,7 @@ impl<F: HasMeta> Cache<F> {
     }
 }
 
-/// Removes a key from an index, and empty entries with it.
+/// Removes a key from an index, and the entry if that becomes empty.
 pub(crate) fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
     if let Some(keys) = index.get_mut(of) {
         keys.remove(key);

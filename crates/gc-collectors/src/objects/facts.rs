@@ -1,4 +1,4 @@
-//! The facts of every kind, and pages and watches of them.
+//! Facts of every kind, and pages and watches of them.
 
 use gc_types::{ListHead, NotTheList, ObjectKey, ResourceInfo};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +20,7 @@ use super::volume::{Claim, Volume};
 
 macro_rules! facts {
     ($($kind:ident($facts:ty),)*) => {
-        /// The facts of one object.
+        /// Facts of one object.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Facts {
             $(
@@ -30,14 +30,14 @@ macro_rules! facts {
         }
 
         impl Facts {
-            /// Reads the JSON of an object of this kind.
+            /// Parses the JSON of an object of this kind.
             pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
                 Ok(match kind {
                     $(Kind::$kind => Self::$kind(serde_json::from_slice(json)?),)*
                 })
             }
 
-            /// Its metadata.
+            /// Returns its metadata.
             #[must_use]
             pub fn meta(&self) -> &Meta {
                 match self {
@@ -45,14 +45,14 @@ macro_rules! facts {
                 }
             }
 
-            /// Its metadata, mutable.
+            /// Returns its metadata for changes.
             pub fn meta_mut(&mut self) -> &mut Meta {
                 match self {
                     $(Self::$kind(facts) => &mut facts.meta,)*
                 }
             }
 
-            /// Its kind.
+            /// Returns its kind.
             #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self {
@@ -62,7 +62,7 @@ macro_rules! facts {
         }
 
         impl FactsPage {
-            /// Reads the JSON of a list of objects of this kind.
+            /// Parses the JSON of a list of objects of this kind.
             pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
                 match kind {
                     $(Kind::$kind => page(json, kind, Facts::$kind),)*
@@ -71,7 +71,7 @@ macro_rules! facts {
         }
 
         impl FactsEvent {
-            /// Reads a line of a watch of this kind, with the object's resourceVersion.
+            /// Parses a line of a watch of this kind. Also returns the object's resourceVersion.
             pub fn read(kind: Kind, json: &[u8]) -> Result<(Self, String), FactsError> {
                 match kind {
                     $(Kind::$kind => event(json, Facts::$kind),)*
@@ -101,19 +101,19 @@ facts! {
     AttributesClass(AttributesClass),
 }
 
-/// Why facts could not be parsed.
+/// Reason why facts could not be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
     /// Not the JSON of such an object.
     #[error("cannot be parsed as an object of this kind: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// Not the list that was asked for.
+    /// Not the requested list.
     #[error(transparent)]
     NotTheList(#[from] NotTheList),
 }
 
 impl Facts {
-    /// Its key.
+    /// Returns its key.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         let meta = self.meta();
@@ -128,7 +128,7 @@ pub struct FactsPage {
     pub resource_version: String,
     /// `metadata.continue`; empty on the last page.
     pub continue_token: String,
-    /// Its objects.
+    /// Objects of the page.
     pub items: Vec<Facts>,
 }
 
@@ -148,7 +148,7 @@ pub enum FactsEvent {
         /// The server's message.
         message: String,
     },
-    /// An unknown type of event.
+    /// Event of an unknown type.
     Unknown,
 }
 
@@ -165,7 +165,7 @@ struct WirePage<F> {
     items: Option<Vec<F>>,
 }
 
-/// A member that is there; null is an empty list, as Go writes it.
+/// Deserializes a member that must be present; null is an empty list, as Go writes it.
 fn present<'de, D: Deserializer<'de>, F: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<F>>, D::Error> {
@@ -224,7 +224,7 @@ fn event<F>(json: &[u8], wrap: fn(F) -> Facts) -> Result<(FactsEvent, String), F
 where
     F: serde::de::DeserializeOwned,
 {
-    // Something else than an object (a Status has a `status` of another type) is read as an empty one.
+    // Anything other than the object (a Status has a `status` of another type) is read as an empty one.
     let unread = match serde_json::from_slice::<WireEvent<F>>(json) {
         Ok(WireEvent { r#type, object }) => {
             let facts = wrap(object);

@@ -9,11 +9,11 @@ use super::meta::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireJob")]
 pub struct Job {
-    /// Its metadata.
+    /// Metadata of the Job.
     pub meta: Meta,
     /// `spec.ttlSecondsAfterFinished`
     pub ttl_seconds: Option<i64>,
-    /// When it finished, if it did.
+    /// Time at which it finished, if it did.
     pub finished: Option<Timestamp>,
 }
 
@@ -24,7 +24,7 @@ impl HasMeta for Job {
 }
 
 impl Job {
-    /// When to delete it: its finish time plus its time to live. `None` if it has not finished or has none.
+    /// Returns when to delete it: its finish time plus its time to live. `None` if it has not finished or has no time to live.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         let (finished, ttl) = (self.finished?, self.ttl_seconds?);
@@ -62,8 +62,8 @@ impl From<WireJob> for Job {
     }
 }
 
-/// The transition time of the first such condition. If it is missing, the completion time, else the latest known time
-/// of the Job: it had not finished before.
+/// Returns the transition time of the first such condition. If that is missing, returns the completion time, or else the latest
+/// known time of the Job, before which it had not finished.
 fn finish_time(status: &WireJobStatus, created: Option<Timestamp>) -> Option<Timestamp> {
     let conditions = || status.conditions.iter().flatten();
     let ends = |condition: &&WireCondition| {

@@ -15,10 +15,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// Its group, version, resource, kind and scope.
+            /// Returns its group, version, resource, kind and scope.
             const fn served(self) -> (&'static str, &'static str, &'static str, &'static str, Scope) {
                 match self {
                     $(Self::$kind => $served,)*
@@ -49,13 +49,13 @@ kinds! {
     PodCertificate: ("certificates.k8s.io", "v1beta1", "podcertificaterequests", "PodCertificateRequest", Scope::Namespaced);
     /// `coordination.k8s.io/v1beta1` LeaseCandidate
     LeaseCandidate: ("coordination.k8s.io", "v1beta1", "leasecandidates", "LeaseCandidate", Scope::Namespaced);
-    /// `v1` Secret of type `kubernetes.io/service-account-token`, its metadata alone
+    /// Metadata of a `v1` Secret of type `kubernetes.io/service-account-token`
     TokenSecret: ("", "v1", "secrets", "Secret", Scope::Namespaced);
     /// `v1` ServiceAccount
     ServiceAccount: ("", "v1", "serviceaccounts", "ServiceAccount", Scope::Namespaced);
-    /// The `v1` ConfigMap with the date since which uses of tokens are tracked
+    /// `v1` ConfigMap with the date since which uses of tokens are tracked
     TokenTracking: ("", "v1", "configmaps", "ConfigMap", Scope::Namespaced);
-    /// `v1` Pod, and only the names of the Secrets that it uses
+    /// `v1` Pod, of which only the names of the Secrets that it uses are read
     SecretUser: ("", "v1", "pods", "Pod", Scope::Namespaced);
     /// `internal.apiserver.k8s.io/v1alpha1` StorageVersion
     StorageVersion: ("internal.apiserver.k8s.io", "v1alpha1", "storageversions", "StorageVersion", Scope::Cluster);
@@ -65,34 +65,34 @@ kinds! {
     AttributesClass: ("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", Scope::Cluster);
 }
 
-/// The part of a resource that is requested.
+/// Part of a resource that is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection<'a> {
-    /// Only this namespace, unless it is empty.
+    /// Restricts it to this namespace, unless it is empty.
     pub namespace: &'a str,
     /// A field selector; empty selects all.
     pub field_selector: &'a str,
-    /// Only the metadata of objects.
+    /// Restricts it to the metadata of objects.
     pub metadata_only: bool,
 }
 
 impl Kind {
-    /// The number by which requests identify the kind's resource.
+    /// Returns the number by which requests identify the kind's resource.
     #[must_use]
     pub const fn resource(self) -> ResourceId {
         ResourceId(self as u32)
     }
 
-    /// Where the resource is served.
+    /// Returns where the resource is served.
     #[must_use]
     pub fn info(self) -> ResourceInfo {
         self.info_of(self.served().1)
     }
 
-    /// Where the resource may be served: under each version that some release of Kubernetes has, the newest first.
+    /// Returns where the resource may be served: the versions of all supported Kubernetes releases, the newest first.
     #[must_use]
     pub fn infos(self) -> Vec<ResourceInfo> {
-        // Stable since 1.37, which does not serve the beta version unless it is asked to.
+        // Stable since 1.37, which serves the beta version only on request.
         let newer = (self == Self::PodCertificate).then_some("v1");
         newer.into_iter().chain([self.served().1]).map(|version| self.info_of(version)).collect()
     }
@@ -110,11 +110,11 @@ impl Kind {
         }
     }
 
-    /// The part of the resource that is of this kind.
+    /// Returns the part of the resource that belongs to this kind.
     #[must_use]
     pub const fn selection(self) -> Selection<'static> {
         match self {
-            // The server selects them by type, so that only metadata of a Secret is ever read.
+            // The server selects by type, so only the metadata of such Secrets is ever read.
             Self::TokenSecret => Selection {
                 namespace: "",
                 field_selector: "type=kubernetes.io/service-account-token",
@@ -132,19 +132,19 @@ impl Kind {
         }
     }
 
-    /// The deletion of an object, on the condition that it is as it was observed.
+    /// Returns the deletion of an object, conditional on the observed UID and version.
     pub(crate) fn deletion(self, meta: &Meta, policy: PropagationPolicy) -> Request {
         let (key, uid) = (self.key(&meta.namespace, &meta.name), meta.uid.clone());
         Request::Delete { key, uid, resource_version: Some(meta.resource_version), policy }
     }
 
-    /// A change of an object, on the condition that it is as it was observed.
+    /// Returns a change of an object, conditional on the observed UID and version.
     pub(crate) fn guarded(self, meta: &Meta, change: Change) -> Request {
         let (key, uid) = (self.key(&meta.namespace, &meta.name), meta.uid.clone());
         Request::Guarded { key, uid, resource_version: meta.resource_version, change }
     }
 
-    /// The key of an object of this kind.
+    /// Returns the key of an object of this kind.
     #[must_use]
     pub fn key(self, namespace: &Arc<str>, name: &Arc<str>) -> ObjectKey {
         ObjectKey { resource: self.resource(), namespace: Arc::clone(namespace), name: Arc::clone(name) }

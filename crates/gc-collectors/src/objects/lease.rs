@@ -7,26 +7,26 @@ use serde::Deserialize;
 
 use super::meta::{HasMeta, Meta, WireMeta, parse_time};
 
-/// Where node leases are.
+/// Namespace of node leases.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
-/// The value of `apiserver.kubernetes.io/identity` of the leases that are collected.
+/// Value of `apiserver.kubernetes.io/identity` on the leases that are collected.
 pub const IDENTITY: &str = "kube-apiserver";
 
 /// Fields of a Lease that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireLease")]
 pub struct Lease {
-    /// Its metadata.
+    /// Metadata of the Lease.
     pub meta: Meta,
-    /// The label `apiserver.kubernetes.io/identity` names an API server.
+    /// True if the label `apiserver.kubernetes.io/identity` names an API server.
     pub identity: bool,
-    /// It has an owner.
+    /// True if it has an owner.
     pub owned: bool,
     /// `spec.renewTime`
     pub renewed: Option<Timestamp>,
     /// `spec.leaseDurationSeconds`
     pub duration_seconds: Option<i64>,
-    /// `spec.holderIdentity`, if it is that of a leader election; empty if it has no holder.
+    /// `spec.holderIdentity`, if it belongs to a leader election; empty if there is no holder.
     pub holder: Arc<str>,
 }
 

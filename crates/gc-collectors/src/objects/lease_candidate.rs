@@ -9,7 +9,7 @@ use super::meta::{HasMeta, Meta, WireMeta, parse_time};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireCandidate")]
 pub struct LeaseCandidate {
-    /// Its metadata.
+    /// Metadata of the candidate.
     pub meta: Meta,
     /// `spec.renewTime`
     pub renewed: Option<Timestamp>,

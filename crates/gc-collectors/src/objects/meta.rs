@@ -1,11 +1,11 @@
-//! Metadata, as every kind of facts has it, and what is read of an object's JSON for it.
+//! Metadata that every kind of facts has, and its representation in an object's JSON.
 
 use std::sync::Arc;
 
 use gc_types::{Marks, ResourceVersion, Texts, Timestamp, Uid, read_texts};
 use serde::Deserialize;
 
-/// The metadata that every decision needs.
+/// Metadata that every decision needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Namespace; empty at cluster scope.
@@ -14,13 +14,13 @@ pub struct Meta {
     pub name: Arc<str>,
     /// UID.
     pub uid: Uid,
-    /// The version that these facts were read from.
+    /// Version that these facts were read from.
     pub resource_version: ResourceVersion,
     /// `creationTimestamp`, if it is valid.
     pub created: Option<Timestamp>,
     /// True if it has a `deletionTimestamp`.
     pub deleting: bool,
-    /// Its retention annotations, if it has any.
+    /// Retention annotations of the object, if it has any.
     pub marks: Option<Arc<Marks>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
 }
 
-/// The metadata of an object in JSON.
+/// Metadata of an object in JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WireMeta {
@@ -57,7 +57,7 @@ pub(crate) struct WireMeta {
     pub(crate) annotations: WireAnnotations,
 }
 
-/// The annotations that decisions depend on.
+/// Annotations that decisions depend on.
 #[derive(Debug, Default)]
 pub(crate) struct WireAnnotations {
     pub(crate) provisioned_by: Option<Arc<str>>,
@@ -90,7 +90,7 @@ pub(crate) struct WireOwner {
     pub(crate) controller: Option<bool>,
 }
 
-/// The labels that decisions depend on.
+/// Labels that decisions depend on.
 #[derive(Debug, Default)]
 pub(crate) struct WireLabels {
     pub(crate) identity: Option<Arc<str>>,
@@ -115,13 +115,13 @@ impl Texts for WireLabels {
 }
 
 impl WireLabels {
-    /// The zone, or the zones, of an object.
+    /// Returns the zone or zones of an object.
     pub(crate) fn zones(&self) -> Option<&str> {
         self.zone.as_deref().or(self.zone_before.as_deref())
     }
 }
 
-/// A condition as most kinds have them.
+/// A condition in the form that most kinds use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WireCondition {
@@ -153,14 +153,14 @@ impl From<&WireMeta> for Meta {
     }
 }
 
-/// A time in the API's format; absent, zero and invalid ones are `None`.
+/// Parses a time in the API's format; `None` if absent, zero or invalid.
 pub(crate) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     let time: jiff::Timestamp = text?.parse().ok()?;
     // Go's zero time is in the year 1.
     (time.as_second() > -62_135_596_800).then(|| Timestamp(time.as_millisecond()))
 }
 
-/// A time in whole seconds in the API's format.
+/// Formats a time in whole seconds in the API's format.
 pub(crate) fn time_text(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1000);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()

@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use super::meta::{HasMeta, Meta, WireCondition, WireMeta};
 
-/// The taint by which an operator declares a node dead.
+/// Taint by which an operator declares a node dead.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// Fields of a node that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireNode")]
 pub struct Node {
-    /// Its metadata.
+    /// Metadata of the node.
     pub meta: Meta,
-    /// Its `Ready` condition is `True`.
+    /// True if its `Ready` condition is `True`.
     pub ready: bool,
-    /// It has the out-of-service taint.
+    /// True if it has the out-of-service taint.
     pub out_of_service: bool,
     /// `spec.providerID`; empty if it has none.
     pub provider_id: Arc<str>,
-    /// Its taints, in order.
+    /// Taints of the node, in order.
     pub taints: Vec<Taint>,
 }
 
-/// A complete taint: the list is written as a whole.
+/// A complete taint, because the list of taints is written as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Its key.
+    /// Key of the taint.
     pub key: String,
-    /// Its value.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Its effect.
+    /// Effect of the taint.
     pub effect: String,
-    /// When it was added.
+    /// Time at which it was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }

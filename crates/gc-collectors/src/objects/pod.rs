@@ -36,7 +36,7 @@ impl Phase {
         }
     }
 
-    /// Reports whether such a pod counts against the threshold.
+    /// Reports whether a pod in this phase counts against the threshold.
     pub(crate) const fn finished(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Unknown)
     }
@@ -55,26 +55,26 @@ pub struct ClaimUse {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {
-    /// Its metadata.
+    /// Metadata of the pod.
     pub meta: Meta,
     /// `metadata.generation`
     pub generation: i64,
-    /// Its deletion was requested without grace period, or its grace period is over.
+    /// True if its deletion was requested without grace period, or its grace period is over.
     pub without_grace: bool,
     /// `spec.nodeName`, if it has one.
     pub node: Option<Arc<str>>,
     /// `status.phase`
     pub phase: Phase,
-    /// `status.reason` is `Evicted`.
+    /// True if `status.reason` is `Evicted`.
     pub evicted: bool,
-    /// When it finished, if its phase says that it did (BEAT-POD-5): when its last container ended, else the last
-    /// change of a condition, else its creation.
+    /// Time at which it finished, if its phase says that it did (BEAT-POD-5): the end of its last container, or else the last
+    /// change of a condition, or else its creation.
     pub finished: Option<Timestamp>,
-    /// Since when `DisruptionTarget` has been `True`, if it is.
+    /// Time since which `DisruptionTarget` has been `True`, if it is.
     pub disrupted_since: Option<Timestamp>,
-    /// The claims that its volumes name.
+    /// Claims that its volumes name.
     pub claims: Box<[ClaimUse]>,
-    /// None of its containers runs, according to their statuses.
+    /// True if none of its containers runs, according to their statuses.
     pub idle: bool,
 }
 

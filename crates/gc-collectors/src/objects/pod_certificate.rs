@@ -8,7 +8,7 @@ use super::meta::{HasMeta, Meta, WireMeta};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePodCertificate")]
 pub struct PodCertificate {
-    /// Its metadata.
+    /// Metadata of the request.
     pub meta: Meta,
 }
 

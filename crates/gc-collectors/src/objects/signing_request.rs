@@ -11,17 +11,17 @@ use super::x509;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireRequest")]
 pub struct SigningRequest {
-    /// Its metadata.
+    /// Metadata of the request.
     pub meta: Meta,
-    /// When it was approved: `None` if it is not; the time may be unknown.
+    /// Time of approval, which may be unknown; `None` if it is not approved.
     pub approved: Option<Option<Timestamp>>,
-    /// When it was denied.
+    /// Time of denial.
     pub denied: Option<Option<Timestamp>>,
-    /// When signing failed.
+    /// Time at which signing failed.
     pub failed: Option<Option<Timestamp>>,
     /// True if it has a certificate.
     pub issued: bool,
-    /// When the certificate ends, if it can be read.
+    /// End of the certificate's validity, if it can be read.
     pub not_after: Option<Timestamp>,
 }
 

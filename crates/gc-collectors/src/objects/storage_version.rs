@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::meta::{HasMeta, Meta, WireMeta};
 
-/// The entry of one API server.
+/// Entry of one API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its identity: the name of its lease.
+    /// Identity of the entry, which is the name of its lease.
     pub server: Arc<str>,
     /// The version that it encodes with.
     pub encoding: Arc<str>,
@@ -22,7 +22,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireStorageVersion")]
 pub struct StorageVersion {
-    /// Its metadata.
+    /// Metadata of the storage version.
     pub meta: Meta,
     /// `metadata.generation`
     pub generation: i64,

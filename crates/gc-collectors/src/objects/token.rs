@@ -1,4 +1,4 @@
-//! Fields of a Secret with a token, its ServiceAccount, and its pods that verdicts use.
+//! Facts about a Secret with a token, its ServiceAccount, and the pods that use it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ pub(crate) const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
 pub struct Day(pub(crate) i64);
 
 impl Day {
-    /// The day of a time.
+    /// Returns the day of a time.
     #[must_use]
     pub const fn of(time: Timestamp) -> Self {
         Self(time.0.div_euclid(DAY_MILLISECONDS))
     }
 
-    /// Reads exactly `YYYY-MM-DD`.
+    /// Parses exactly `YYYY-MM-DD`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let date: jiff::civil::Date = text.parse().ok().filter(|_| text.len() == "YYYY-MM-DD".len())?;
@@ -29,7 +29,7 @@ impl Day {
         Some(Self::of(Timestamp(start.as_millisecond())))
     }
 
-    /// The first moment after it.
+    /// Returns the first moment after it.
     pub(crate) const fn end(self) -> Timestamp {
         Timestamp((self.0 + 1) * DAY_MILLISECONDS)
     }
@@ -40,14 +40,14 @@ impl Day {
     }
 }
 
-/// The value of a date label.
+/// Value of a date label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DayLabel {
-    /// There is no such label.
+    /// The label is absent.
     Absent,
     /// The label is not a date.
     Unreadable,
-    /// That day.
+    /// The label is this day.
     Day(Day),
 }
 
@@ -57,13 +57,13 @@ impl DayLabel {
     }
 }
 
-/// The facts of a Secret with a ServiceAccount's token, all from its metadata.
+/// Facts about a Secret with a ServiceAccount's token, all from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireTokenSecret")]
 pub struct TokenSecret {
-    /// Its metadata.
+    /// Metadata of the Secret.
     pub meta: Meta,
-    /// Its ServiceAccount: the annotation `kubernetes.io/service-account.name`; empty if it has none.
+    /// ServiceAccount of the Secret, from the annotation `kubernetes.io/service-account.name`; empty if it has none.
     pub account: Arc<str>,
     /// The annotation `kubernetes.io/service-account.uid`, if it has a value.
     pub account_uid: Option<Uid>,
@@ -77,17 +77,17 @@ pub struct TokenSecret {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireServiceAccount")]
 pub struct ServiceAccount {
-    /// Its metadata.
+    /// Metadata of the ServiceAccount.
     pub meta: Meta,
     /// Names of the Secrets that were created for it.
     pub secrets: Box<[Arc<str>]>,
 }
 
-/// The facts of the ConfigMap with the date since which uses are tracked.
+/// Facts about the ConfigMap with the date since which uses are tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireTokenTracking")]
 pub struct TokenTracking {
-    /// Its metadata.
+    /// Metadata of the ConfigMap.
     pub meta: Meta,
     /// The day, if it is valid.
     pub since: Option<Day>,
@@ -97,7 +97,7 @@ pub struct TokenTracking {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireSecretUser")]
 pub struct SecretUser {
-    /// Its metadata.
+    /// Metadata of the object.
     pub meta: Meta,
     /// Names of all Secrets that it uses.
     pub secrets: BTreeSet<Arc<str>>,
@@ -223,7 +223,7 @@ struct WireVariables {
     secret_ref: Option<WireNamed>,
 }
 
-/// Every type of volume that names a Secret.
+/// All types of volumes that name a Secret.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireVolume {

@@ -12,16 +12,16 @@ use topology::{Affinity, WireAffinity};
 
 use super::meta::{HasMeta, Meta, WireCondition, WireMeta};
 
-/// The condition that says whether pods refer to a claim.
+/// Condition that shows whether pods refer to a claim.
 pub(crate) const UNUSED_CONDITION: &str = "Unused";
 
 /// Fields of a PersistentVolume that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireVolume")]
 pub struct Volume {
-    /// Its metadata.
+    /// Metadata of the volume.
     pub meta: Meta,
-    /// Its finalizers, in order.
+    /// Finalizers of the volume, in order.
     pub finalizers: Vec<Arc<str>>,
     /// `status.phase`
     pub phase: Arc<str>,
@@ -35,7 +35,7 @@ pub struct Volume {
     pub provisioned_by: Option<Arc<str>>,
     /// The annotation `pv.kubernetes.io/migrated-to`.
     pub migrated_to: Option<Arc<str>>,
-    /// Where its data is.
+    /// Location of its data.
     pub source: Source,
     /// `spec.storageClassName`
     pub class: Arc<str>,
@@ -43,13 +43,13 @@ pub struct Volume {
     pub mode: Arc<str>,
     /// The annotations `volume.kubernetes.io/provisioner-deletion-secret-name` and `-namespace`.
     pub secret: (Option<Arc<str>>, Option<Arc<str>>),
-    /// `spec.nodeAffinity.required`; `None` if it can be reached from everywhere.
+    /// `spec.nodeAffinity.required`; `None` if the volume can be reached from everywhere.
     pub affinity: Option<Arc<Affinity>>,
     /// `spec.volumeAttributesClassName`
     pub attributes_class: Arc<str>,
 }
 
-/// The claim that a volume is bound to, or was.
+/// Current or former claim of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimReference {
     /// Namespace.
@@ -60,24 +60,24 @@ pub struct ClaimReference {
     pub uid: Option<Uid>,
 }
 
-/// Where the data of a volume is.
+/// Location of a volume's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// With a CSI driver.
     Csi {
         /// The driver.
         driver: Arc<str>,
-        /// The driver's name of the volume.
+        /// Handle of the volume in the driver.
         handle: Arc<str>,
     },
     /// With an in-tree plugin that a CSI driver has replaced.
     InTree {
         /// The driver.
         driver: Arc<str>,
-        /// The driver's name of the volume.
+        /// Handle of the volume in the driver.
         handle: Arc<str>,
     },
-    /// In a directory of a machine.
+    /// In a directory on a machine.
     HostPath {
         /// The directory.
         path: Arc<str>,
@@ -104,23 +104,23 @@ impl HasMeta for Volume {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireClaim")]
 pub struct Claim {
-    /// Its metadata.
+    /// Metadata of the claim.
     pub meta: Meta,
-    /// Its finalizers, in order.
+    /// Finalizers of the claim, in order.
     pub finalizers: Vec<Arc<str>>,
-    /// The owner that is its controller, if any.
+    /// UID of the owner that is its controller, if any.
     pub controller: Option<Uid>,
     /// `spec.volumeName`
     pub volume: Arc<str>,
-    /// `status.phase` is `Bound`.
+    /// True if `status.phase` is `Bound`.
     pub bound: bool,
     /// `spec.storageClassName`
     pub class: Arc<str>,
     /// `spec.volumeAttributesClassName`
     pub attributes_class: Arc<str>,
-    /// The VolumeAttributesClasses in its status: the current one, and the target of a modification.
+    /// VolumeAttributesClasses in its status: the current one, and the target of a modification.
     pub status_attributes_classes: Vec<Arc<str>>,
-    /// Its condition `Unused`: `True`, anything else, or absent.
+    /// True if its condition `Unused` is `True`; `None` if absent.
     pub unused: Option<bool>,
 }
 

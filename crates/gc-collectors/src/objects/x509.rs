@@ -1,4 +1,5 @@
-//! The end of a certificate, read by the parser of the crate `x509-cert`, as whoever decides about certificates reads them.
+//! End of a certificate's validity, read by the parser of the crate `x509-cert`, like everywhere that decisions about certificates
+//! are made.
 
 use gc_types::Timestamp;
 use rustls_pki_types::CertificateDer;
@@ -6,8 +7,8 @@ use rustls_pki_types::pem::PemObject as _;
 use x509_cert::Certificate;
 use x509_cert::der::{Decode as _, Reader as _, SliceReader};
 
-/// Returns `notAfter` of the first certificate in PEM; `None` if it cannot be read. As upstream, what stands behind it in the same
-/// block has to be certificates too. An API server stores no other blocks.
+/// Returns `notAfter` of the first certificate in PEM; `None` if it cannot be read. As upstream, any further data in the same block
+/// must be certificates too. An API server stores no other blocks.
 pub(crate) fn not_after(pem: &[u8]) -> Option<Timestamp> {
     let block = CertificateDer::from_pem_slice(pem).ok()?;
     let mut reader = SliceReader::new(&block).ok()?;
@@ -17,7 +18,7 @@ pub(crate) fn not_after(pem: &[u8]) -> Option<Timestamp> {
     }
     let end = first.tbs_certificate().validity().not_after.to_unix_duration();
     let end = i64::try_from(end.as_millis()).ok()?;
-    // The last second of 9999, which means that a certificate has no end, is beyond what a timestamp can be.
+    // The last second of 9999, which means that a certificate has no end, is beyond the range of a timestamp.
     jiff::Timestamp::from_millisecond(end).ok().map(|_| Timestamp(end))
 }
 
@@ -46,10 +47,10 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// A minimal certificate that ends then.
+    /// Creates a minimal certificate that ends at this time.
     pub(crate) fn certificate(kind: u8, not_after: &str, versioned: bool) -> Vec<u8> {
         let validity = [der(UTC_TIME, b"200101000000Z"), der(kind, not_after.as_bytes())].concat();
-        // A certificate names its version unless it is the first one. The algorithm is Ed25519.
+        // A certificate contains its version unless it is the first one. The algorithm is Ed25519.
         let version = if versioned { der(EXPLICIT_VERSION, &der(2, &[2])) } else { Vec::new() };
         let algorithm = der(SEQUENCE, &der(6, &[0x2b, 0x65, 0x70]));
         let key = der(SEQUENCE, &[algorithm.clone(), der(3, &[0; 33])].concat());
@@ -69,7 +70,7 @@ pub(crate) mod tests {
             (certificate(UTC_TIME, "270115080000Z", true), Some(1_800_000_000_000)),
             (certificate(GENERALIZED_TIME, "20270115080000Z", false), Some(1_800_000_000_000)),
             (certificate(UTC_TIME, "700101000000Z", true), Some(0)),
-            // Times before 1970 are none to the parser, so that nothing is decided by them.
+            // The parser rejects times before 1970, so nothing is decided by them.
             (certificate(UTC_TIME, "500101000000Z", true), None),
             (certificate(GENERALIZED_TIME, "99991231235959Z", true), None),
             (certificate(UTC_TIME, "271315080000Z", true), None),

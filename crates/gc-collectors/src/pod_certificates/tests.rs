@@ -50,7 +50,7 @@ fn one_that_is_being_deleted_is_left_alone() {
 fn the_deadline_is_woken_for_and_a_replaced_request_is_decided_again() {
     let mut engine = Engine::new(PodCertificateCollector::default());
     engine.tick(at(0));
-    // PCR-T08: where they are not served, nothing is ever listed.
+    // PCR-T08: if they are not served, nothing is ever listed.
     assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));
     engine.observe(Observation::ListStarted(Kind::PodCertificate));
     engine.observe(Observation::Observed(Facts::PodCertificate(request(0, &Value::Null))));
@@ -59,7 +59,7 @@ fn the_deadline_is_woken_for_and_a_replaced_request_is_decided_again() {
     assert_eq!(engine.next_wakeup(), Some(at(900)));
     engine.tick(at(900));
     let effect = engine.poll_effect().unwrap();
-    // PCR-T07: under its UID; Background is what the server does without a policy.
+    // PCR-T07: conditional on its UID; Background is what the server does without a policy.
     let expected = Request::Delete {
         key: Kind::PodCertificate.key(&"shop".into(), &"r".into()),
         uid: Uid::new("u"),

@@ -1,5 +1,5 @@
-//! The pods that the sweeps search. There may be hundreds of thousands, so each is stored once, with only the fields
-//! that a sweep reads, and every index points to it: about 240 bytes per pod, its name and the indexes included.
+//! Pods that the sweeps search. There may be hundreds of thousands, so each is stored once, with only the fields that a sweep
+//! reads, and every index points to it: about 240 bytes per pod, including its name and the indexes.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -11,22 +11,21 @@ use gc_types::{ObjectKey, ResourceVersion, Timestamp, Uid};
 use crate::division::Division;
 use crate::objects::{Kind, Phase, Pod};
 
-/// Maximum difference of the clocks of this machine and the API server, milliseconds, for comparing the creation of a
-/// pod.
+/// Maximum difference between the clocks of this machine and the API server, milliseconds, when the creation of a pod is compared.
 const CLOCKS_APART_MILLISECONDS: i64 = 60_000;
 
-/// The progress of a pod's deletion.
+/// Progress of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
     /// Not requested.
     None,
-    /// Requested; the grace period is running.
+    /// Requested, with the grace period running.
     WithGrace,
     /// Requested without grace period, or the grace period is over.
     WithoutGrace,
 }
 
-/// The fields of a pod that the sweeps read, and the preconditions of its removal.
+/// Fields of a pod that the sweeps read, and the preconditions of its removal.
 #[derive(Debug)]
 pub(crate) struct KeptPod {
     pub(crate) namespace: Arc<str>,
@@ -35,20 +34,20 @@ pub(crate) struct KeptPod {
     pub(crate) resource_version: ResourceVersion,
     /// `metadata.generation`
     pub(crate) generation: i64,
-    /// `creationTimestamp`, seconds; a pod without one is the oldest.
+    /// `creationTimestamp` in seconds; a pod without one counts as the oldest.
     pub(crate) created_seconds: i64,
     /// `spec.nodeName`, if it has one.
     pub(crate) node: Option<Arc<str>>,
-    /// Since when `DisruptionTarget` has been `True`, which is rare.
+    /// Time since which `DisruptionTarget` has been `True`, which is rare.
     pub(crate) disrupted_since: Option<Box<Timestamp>>,
     pub(crate) deletion: Deletion,
     /// `status.phase`
     pub(crate) phase: Phase,
-    /// `status.reason` is `Evicted`.
+    /// True if `status.reason` is `Evicted`.
     pub(crate) evicted: bool,
-    /// `kubegc.io/keep` forbids kubegc to delete it.
+    /// True if `kubegc.io/keep` forbids kubegc to delete it.
     pub(crate) keeps: bool,
-    /// The list that contained it, or after which a watch delivered it.
+    /// Number of the list that contained it, or after which a watch delivered it.
     round: u32,
 }
 
@@ -81,7 +80,7 @@ impl KeptPod {
         Kind::Pod.key(&self.namespace, &self.name)
     }
 
-    /// Reports whether it may have been created after this time, as far as clocks agree.
+    /// Reports whether it may have been created after this time, given the difference between clocks.
     pub(crate) fn may_be_created_after(&self, time: Timestamp) -> bool {
         self.created_seconds.saturating_mul(1000) >= time.0.saturating_sub(CLOCKS_APART_MILLISECONDS)
     }
@@ -90,7 +89,7 @@ impl KeptPod {
         self.deletion != Deletion::None
     }
 
-    /// The order in which finished pods are deleted (spec 2.5), with the namespace to make it total.
+    /// Returns its position in the order in which finished pods are deleted (spec 2.5), with the namespace to make that total.
     fn turn(&self) -> (bool, i64, &str, &str) {
         (!self.evicted, self.created_seconds, &self.name, &self.namespace)
     }
@@ -104,7 +103,7 @@ impl KeptPod {
     }
 }
 
-/// A pod in an order of its own: pods that are equal in it are the same.
+/// A pod with a specific order, in which equal pods are the same.
 macro_rules! ordered {
     ($($(#[doc = $doc:literal])* $order:ident by $by:ident;)*) => {$(
         $(#[doc = $doc])*
@@ -148,7 +147,7 @@ impl Borrow<str> for Named {
     }
 }
 
-/// The result of storing a pod.
+/// Result of storing a pod.
 pub(crate) struct Put {
     /// The pod as stored.
     pub(crate) pod: Arc<KeptPod>,
@@ -173,7 +172,7 @@ pub(crate) struct KeptPods {
 }
 
 impl KeptPods {
-    /// The number of finished pods to keep; `None` keeps all.
+    /// Creates an empty store that keeps this number of finished pods; `None` keeps all.
     pub(crate) fn new(finished_kept: Option<usize>) -> Self {
         Self {
             by_namespace: BTreeMap::new(),
@@ -190,7 +189,7 @@ impl KeptPods {
         self.by_namespace.get(&key.namespace)?.get(&*key.name).map(|named| &named.0)
     }
 
-    /// The pods of a node.
+    /// Returns the pods of a node.
     pub(crate) fn on_node(&self, node: &str) -> impl Iterator<Item = &Arc<KeptPod>> {
         self.by_node.get(node).into_iter().flatten().map(|placed| &placed.0)
     }
@@ -200,7 +199,7 @@ impl KeptPods {
         self.by_node.contains_key(node)
     }
 
-    /// Every node that pods are bound to.
+    /// Returns every node that pods are bound to.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_node.keys()
     }
@@ -211,7 +210,7 @@ impl KeptPods {
         division.is_some_and(|division| division.is_surplus(&Turn(Arc::clone(pod))))
     }
 
-    /// Stores a pod. Names of namespaces and nodes are shared with the other pods there.
+    /// Stores a pod. Names of namespaces and nodes are shared with other pods there.
     pub(crate) fn put(&mut self, pod: Pod) -> Put {
         let mut pod = KeptPod::from(pod);
         pod.round = self.round;
@@ -276,7 +275,7 @@ impl KeptPods {
         self.listing = true;
     }
 
-    /// The list is complete: returns the pods that it did not contain. All others are to be reconciled.
+    /// Completes a list, and returns the pods that it did not contain. All others are to be reconciled.
     pub(crate) fn list_ended(&mut self) -> Vec<ObjectKey> {
         (self.listing, self.synced) = (false, true);
         let pods = || self.by_namespace.values().flatten().map(|named| &named.0);
@@ -295,7 +294,7 @@ impl KeptPods {
         self.synced
     }
 
-    /// The next pod of the last list that has not been reconciled.
+    /// Returns the next pod of the last list that has not been reconciled.
     pub(crate) fn next_undecided(&mut self) -> Option<ObjectKey> {
         let pod = self.undecided.pop_front();
         if pod.is_none() {
@@ -326,7 +325,7 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    /// The memory of 360,000 pods is this, times their number, plus their names.
+    /// The memory for 360,000 pods is their number times this size, plus their names.
     #[test]
     fn a_pod_takes_few_bytes() {
         let counts_of_references = 2 * size_of::<usize>();
@@ -335,8 +334,7 @@ mod tests {
         assert_eq!(indexes, [size_of::<usize>(); 3]);
     }
 
-    /// However a pod changes or moves, no index keeps an older state of it, and what it shares with its neighbours is
-    /// stored once.
+    /// However a pod changes or moves, no index keeps an older state of it, and what it shares with its neighbours is stored once.
     #[test]
     fn a_pod_is_kept_once() {
         let mut pods = KeptPods::new(Some(1));

@@ -15,7 +15,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp((NOW + seconds) * 1000)
 }
 
-/// A pod, created this many hours ago.
+/// Returns a pod, created this many hours ago.
 fn pod(name: &str, hours_ago: i64, phase: &str, node: &str, more: Value) -> Value {
     let mut pod = json!({
         "metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
@@ -74,7 +74,7 @@ fn show(effect: &Effect) -> String {
     }
 }
 
-/// Answers everything as done, and shows what a server would: a patched pod comes back as failed, a deleted one is
+/// Answers every request as applied, and shows the effects that a server would: a patched pod becomes failed, a deleted one is
 /// removed. Reads are answered by `live`.
 fn settle(engine: &mut Engine<PodCollector>, pods: &[Value], live: &Outcome) -> Vec<String> {
     let mut shown = Vec::new();
@@ -130,7 +130,7 @@ fn the_scenarios_of_the_threshold() {
         ),
         ("PGC-T07", 1, vec![(running, none()), (succeeded, none()), (failed, evicted())], &["delete c"]),
         ("PGC-T08", -1, vec![(failed, none()), (succeeded, none()), (failed, none())], &[]),
-        // Finished is what is not known to be unfinished; such a pod gets its phase first.
+        // Only the phases of unfinished pods are known not to be finished; a pod in an unknown phase gets its phase first.
         ("an unknown phase", 1, vec![("", none()), (failed, none())], &["fail a", "delete a"]),
         ("evicted means failed", 1, vec![(succeeded, none()), (succeeded, evicted())], &["delete a"]),
     ] {
@@ -205,7 +205,7 @@ fn stuck_pods_count_and_are_left_alone() {
     }
 }
 
-/// PGC-T34: the deletion carries the UID and version decided on, so that a new pod of the same name is safe.
+/// PGC-T34: the deletion carries the observed UID and version, so it does not delete a new pod of the same name.
 #[test]
 fn a_deletion_is_guarded_by_uid_and_version() {
     let pods = [pod("web-0", 9, "Failed", "n", none()), pod("web-1", 1, "Failed", "n", none())];
@@ -224,7 +224,7 @@ fn a_deletion_is_guarded_by_uid_and_version() {
     );
 }
 
-/// The answer to a live read of a node that exists.
+/// Returns the response to a live read of a node that exists.
 fn exists(name: &str) -> Outcome {
     Outcome::Found(ObservedObject {
         key: Kind::Node.key(&"".into(), &name.into()),
@@ -323,7 +323,7 @@ fn an_old_proof_is_renewed() {
     let blocked = [pod("stuck", 1, "Failed", "late", deleting(0))];
     observe(&mut engine, Kind::Pod, &blocked[0]);
     engine.tick(at(90));
-    // Nothing can be done for a pod that waits for a finalizer: no request is sent.
+    // Nothing can be done for a pod that waits for a finalizer, so no request is sent.
     assert_eq!(settle(&mut engine, &blocked, &Outcome::Absent), [] as [&str; 0]);
     let late = [pod("late", 1, "Failed", "late", none())];
     observe(&mut engine, Kind::Pod, &late[0]);
@@ -335,7 +335,7 @@ fn an_old_proof_is_renewed() {
     assert_eq!(other, ["read late", "delete late"]);
 }
 
-/// The proof counts for 20 s.
+/// The proof is valid for 20 s.
 #[test]
 fn a_proof_grows_old() {
     for (seconds, expected) in [(60, &["delete b"][..]), (61, &["read gone", "delete b"])] {
@@ -350,9 +350,8 @@ fn a_proof_grows_old() {
     }
 }
 
-/// An applied deletion is not repeated while the watch is silent; a new pod of the same name is another pod.
-/// Nodes are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
-/// another history.
+/// An applied deletion is not repeated while the watch is silent; a new pod of the same name is another pod. Nodes are listed
+/// again, perhaps because a backup was restored: earlier reads, and those still in flight, are about another history.
 #[test]
 fn a_list_of_nodes_ends_the_proof_that_one_is_gone() {
     let pods = [pod("a", 1, "Failed", "gone", none())];
@@ -384,7 +383,7 @@ fn a_grant_is_about_one_pod() {
     assert_eq!(settle(&mut engine, &[], &Outcome::Absent), ["delete a"]);
 }
 
-/// `kubegc.io/keep`: neither a deletion nor the phase before it, and no request is sent for it.
+/// `kubegc.io/keep` prevents the deletion and the phase before it, and no request is sent for the pod.
 #[test]
 fn a_pod_that_is_to_be_kept_keeps_its_phase() {
     let keep = json!({"/metadata/annotations": {"kubegc.io/keep": "true"}});
@@ -395,7 +394,7 @@ fn a_pod_that_is_to_be_kept_keeps_its_phase() {
     }
 }
 
-/// A pod that only a finalizer blocks is counted as long as that is so.
+/// A pod that only a finalizer blocks is counted as long as that lasts.
 #[test]
 fn pods_that_finalizers_hold_are_counted() {
     let held = |engine: &Engine<PodCollector>| {
@@ -486,7 +485,7 @@ fn the_scenarios_of_terminating_pods() {
     }
 }
 
-/// A node that is declared dead later is handled without a change of its pods.
+/// A node that is declared dead later takes effect without a change of its pods.
 #[test]
 fn a_taint_that_comes_later_counts() {
     let pods = [pod("a", 1, "Running", "n", deleting(600))];
@@ -552,7 +551,7 @@ fn a_pod_that_two_sweeps_want_is_deleted_once() {
     assert_eq!(shown.iter().filter(|line| *line == "delete a").count(), 1, "{shown:?}");
 }
 
-/// Answers everything as done without observing any removal: removals come late.
+/// Answers every request as applied without showing any removal, because removals may be observed late.
 fn granted(engine: &mut Engine<PodCollector>) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -568,7 +567,7 @@ fn an_applied_deletion_is_not_repeated_before_the_pod_is_observed() {
     let mut engine = engine(0, &[], &[pod("a", 9, "Failed", "gone", none())]);
     engine.tick(at(80));
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
-    // The proof is too old for the next pod of the node: the node is read again, which reconciles all of them.
+    // The proof is too old for the next pod of the node: the node is read again, which reconciles all its pods.
     engine.tick(at(140));
     observe(&mut engine, Kind::Pod, &pod("b", 1, "Failed", "gone", none()));
     assert_eq!(granted(&mut engine), ["read gone", "delete b"]);
@@ -580,7 +579,7 @@ fn an_applied_deletion_is_not_repeated_before_the_pod_is_observed() {
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
 }
 
-/// While a list is repeated, removed objects still count; no decision is made before it is complete.
+/// While a list is repeated, removed objects still count, and no decision is made before it is complete.
 #[test]
 fn a_list_that_begins_again_is_waited_for() {
     let nodes = [node("n", Some("True"), false)];
@@ -597,7 +596,7 @@ fn a_list_that_begins_again_is_waited_for() {
 }
 
 proptest! {
-    /// A running pod of an existing node that is not terminating is never touched, whatever is observed.
+    /// A running pod that is not terminating and whose node exists is never touched, whatever is observed.
     #[test]
     fn running_pods_of_existing_nodes_are_never_touched(ready in any::<bool>(), taint in any::<bool>(), seconds in 0_i64..200) {
         let pods = [pod("a", 1, "Running", "n", none())];
@@ -608,8 +607,8 @@ proptest! {
     }
 }
 
-/// A live read says nothing about a pod that came to the node after it was sent: the node may be there again, and its own watch be
-/// late.
+/// A live read says nothing about a pod that came to the node after the read was sent: the node may exist again, and its own watch
+/// may be late.
 #[test]
 fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
     let stuck = pod("stuck", 1, "Failed", "n", deleting(0));
@@ -635,11 +634,11 @@ fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
             &Outcome::Absent,
         );
         assert!(first.starts_with(&["read n".to_owned()]), "{case}: {first:?}");
-        // The node is there again, with a pod.
+        // The node exists again, with a pod.
         observe(&mut engine, Kind::Pod, &new);
         assert_eq!(settle(&mut engine, &pods, &exists("n")), ["read n"], "{case}");
 
-        // So it is with a pod that comes while the read is on its way.
+        // The same applies to a pod that comes while the read is in flight.
         let mut engine = self::engine(0, &[], &pods[..2]);
         if let Some(before) = &before {
             observe(&mut engine, Kind::Pod, before);

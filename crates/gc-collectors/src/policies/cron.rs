@@ -1,14 +1,14 @@
-//! When scheduled policies run: cron expressions and periods, in UTC.
+//! Schedules of policies: cron expressions and periods, in UTC.
 
 use gc_types::{Cron, GoDuration, Timestamp};
 use jiff::tz::TimeZone;
 
-/// The shortest period of a schedule, milliseconds.
+/// Minimum period of a schedule, milliseconds.
 pub const SHORTEST_PERIOD_MILLISECONDS: i64 = 10_000;
-/// Years that are searched for the next time: the 29th of February on a given weekday comes within 40 years.
+/// Number of years that are searched for the next time: the 29th of February on a given weekday occurs within 40 years.
 const YEARS: i16 = 40;
 
-/// When a policy runs.
+/// Schedule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Whenever something is due.
@@ -20,11 +20,11 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// Reads `every 30m`, `30 4 * * *` or `@daily`.
+    /// Parses `every 30m`, `30 4 * * *` or `@daily`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let Some(period) = text.strip_prefix("every ") else {
-            // 7 is Sunday as well.
+            // 7 means Sunday as well.
             let cron = Cron::parse(text, 7).map_err(|why| {
                 format!(
                     "{text:?} is no schedule: {why}; expected \"every DURATION\", \"@daily\" or five fields \
@@ -44,8 +44,8 @@ impl Schedule {
         Ok(Self::Every(milliseconds))
     }
 
-    /// When the next run begins. `last` is when the last one began; without one, `now` counts for cron expressions,
-    /// and everything else begins at once.
+    /// Returns when the next run begins. `last` is when the last one began; if there is none, cron expressions count from `now`,
+    /// and everything else begins immediately.
     #[must_use]
     pub fn next(&self, last: Option<Timestamp>, pause_milliseconds: i64, now: Timestamp) -> Timestamp {
         match (self, last) {
@@ -57,7 +57,7 @@ impl Schedule {
     }
 }
 
-/// The first time after this one at which a policy with this schedule runs.
+/// Returns the first time after this one at which a policy with this schedule runs.
 pub(crate) fn next_time(cron: &Cron, after: Timestamp) -> Option<Timestamp> {
     cron.next_after(after, &TimeZone::UTC, YEARS)
 }
@@ -141,7 +141,7 @@ mod tests {
             let _ = Schedule::parse(&text);
         }
 
-        /// The next time is later, on a whole minute, and no earlier one matches: it is its own next.
+        /// The next time is later, on a whole minute, and no earlier one matches: from just before it, it is found again.
         #[test]
         fn the_next_time_is_the_first(
             minute in 0_u32..60, hour in 0_u32..24, seconds in 0_i64..4_000_000_000,

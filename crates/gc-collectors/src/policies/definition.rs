@@ -1,10 +1,10 @@
-//! The CustomResourceDefinition of policies. `deploy/crds` contains it as YAML; a test compares the two.
+//! CustomResourceDefinition of policies. `deploy/crds` contains it as YAML; a test compares the two.
 
 use serde_json::{Value, json};
 
 use super::{GROUP, KIND, MOST_DELETIONS_PER_RUN, RESOURCE, VERSION};
 
-/// The definition, as it is created.
+/// Returns the definition as it is created.
 #[must_use]
 pub fn definition() -> Value {
     let names = DefinedNames { kind: KIND, plural: RESOURCE, singular: "retentionpolicy", short: "rp" };
@@ -24,7 +24,7 @@ pub fn definition() -> Value {
     )
 }
 
-/// The names of a kind of policies.
+/// Names of a kind of policies.
 pub(crate) struct DefinedNames {
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct DefinedNames {
 }
 
 impl DefinedNames {
-    /// The definition of a kind of policies, which are objects of the cluster with a status.
+    /// Returns the definition of a kind of policies, which are cluster-scoped objects with a status.
     pub(crate) fn definition(&self, columns: &Value, description: &str, properties: &Value) -> Value {
         let Self { kind, plural, singular, short } = self;
         json!({
@@ -73,12 +73,12 @@ pub(crate) fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-/// A text that must not be empty; its length is bounded because of the cost of the rules about it.
+/// Returns the schema of a non-empty text, whose length is bounded because of the cost of the rules about it.
 pub(crate) fn name(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 253, "description": description})
 }
 
-/// A positive duration with the units of [`gc_types::GoDuration::parse_with_days`].
+/// Returns the schema of a positive duration with the units of [`gc_types::GoDuration::parse_with_days`].
 pub(crate) fn duration(description: &str) -> Value {
     json!({
         "type": "string", "maxLength": 64, "description": description,
@@ -94,7 +94,7 @@ const SCHEDULE: &str =
 /// `.a.b['c.d/e']`
 const PATH: &str = r"^(\.[^.\[]+|\['([^']|'[^\]])+'\])+$";
 
-/// A rule in CEL, with its error message.
+/// Returns a CEL rule with its error message.
 pub(crate) fn rule(rule: &str, message: &str) -> Value {
     json!({"rule": rule, "message": message})
 }
@@ -196,7 +196,7 @@ fn rules(description: &str) -> Value {
     })
 }
 
-/// Rules across the fields of a policy.
+/// Returns the validation rules across the fields of a policy.
 fn spec_rules() -> Value {
     let top = "(has(self.keepNewest) || has(self.maxAge) || has(self.ttlAfter))";
     let finished = |place: &str| {

@@ -1,8 +1,8 @@
-//! The loop of one policy: the set of due objects, and the runs that delete them.
+//! Loop of one policy: the set of due objects, and the runs that delete them.
 //!
-//! The set of due objects is updated with each change and as time passes; nothing is ever scanned. A run takes the
-//! first due objects, at most as many as the policy allows, and deletes them with UID and version as preconditions.
-//! No run deletes before a status of the present generation has shown what would be deleted.
+//! The set of due objects is updated with each change and as time passes; nothing is ever scanned. A run takes the first due
+//! objects, at most as many as the policy allows, and deletes them with UID and version as preconditions. No run deletes before a
+//! status of the current generation has shown what would be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::division::{Division, MovedItems};
 use crate::engine::{Collector, Decision, EndedRequest, Engine, FIRST_EVENT, Observation, reason};
 use crate::objects::{Kind, parse_time, time_text};
 
-/// Time between the beginnings of two runs of a policy without a schedule, milliseconds.
+/// Time between the starts of two runs of a policy without a schedule, milliseconds.
 pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
-/// After this many consecutive failures, an object is left to the next run.
+/// Number of consecutive failures after which an object is left to the next run.
 pub const TRIES_PER_RUN: u32 = 3;
 /// The reason of the Event that announces a deletion.
 pub const NOTICE: &str = "RetentionNotice";
-/// Maximum number of commands that restore what a run has deleted, in its status.
+/// Maximum number of commands in the status that restore the objects deleted by a run.
 const UNDO_COMMANDS: usize = 10;
 /// Number of bytes of a SHA-256 that identify a specification.
 const DIGEST_BYTES: usize = 16;
 
-/// The place of an object in its group: its time, then its name.
+/// Position of an object in its group: its time, then its name.
 type Turn = (Timestamp, ObjectKey);
 
 /// A run, in progress or past.
@@ -42,13 +42,13 @@ pub(super) struct Run {
     pub(super) begun: Timestamp,
     pub(super) deleted: u64,
     pub(super) failed: u64,
-    /// The message of the last failure.
+    /// Message of the last failure.
     pub(super) error: Option<String>,
-    /// Commands that restore the first of what it has deleted as unused.
+    /// Commands that restore the first of the objects that it has deleted as unused.
     pub(super) undo: Vec<String>,
 }
 
-/// The objects that are due by one policy.
+/// Objects that are due under one policy.
 #[derive(Debug)]
 pub(super) struct PolicyCollector {
     /// Name of the policy.
@@ -58,46 +58,46 @@ pub(super) struct PolicyCollector {
     /// Objects that a list in progress has not contained yet.
     unseen: BTreeSet<ObjectKey>,
     groups: BTreeMap<Group, Division<Turn>>,
-    /// Beyond the newest of their group.
+    /// Objects that are not among the newest of their group.
     surplus: BTreeSet<ObjectKey>,
     expiring: BTreeSet<(Timestamp, ObjectKey)>,
     expired: BTreeSet<ObjectKey>,
     /// All surplus or expired objects, oldest first.
     due: BTreeSet<Turn>,
-    /// The ones that the next run takes: without skipped deletions, until their object changes.
+    /// Due objects that the next run takes: without skipped deletions, until their object changes.
     open: BTreeSet<Turn>,
     /// Skipped deletions that have been reported, with the version of the object.
     reported: BTreeMap<ObjectKey, ResourceVersion>,
     kept: BTreeSet<ObjectKey>,
     unclear: BTreeMap<ObjectKey, String>,
-    /// The objects that the present run is to delete.
+    /// Objects that the current run is to delete.
     chosen: BTreeSet<ObjectKey>,
     run: Option<Run>,
     failures: BTreeMap<ObjectKey, u32>,
     notices: Notices,
-    /// The first list is complete: later observations are new or changed objects.
+    /// True once the first list is complete, after which observations are new or changed objects.
     has_been_listed: bool,
-    /// The last look that has found an object unused.
+    /// Time of the last check that has found an object unused.
     newest_look: Option<Timestamp>,
-    /// A recorder keeps what is deleted, as far as a policy needs one.
+    /// True while a recorder records deleted objects, as far as a policy needs one.
     is_recorded: bool,
 }
 
-/// The notice of one object.
+/// Notice of one object.
 #[derive(Debug)]
 struct NoticeState {
     uid: Uid,
     at: Timestamp,
 }
 
-/// The deletions that have been announced.
+/// Deletions that have been announced.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     noticed: BTreeMap<ObjectKey, NoticeState>,
     /// Objects whose notice is due now, in the order of their deletion times.
     waiting: BTreeSet<(Timestamp, ObjectKey)>,
-    /// The deletion time of the last announced object, by this process or an earlier one. Notices are given in the
-    /// order of deletion times, so that every object with an earlier one has had its notice.
+    /// Deletion time of the last object that this process or an earlier one announced. Notices are given in the order of deletion
+    /// times, so every object with an earlier one has had its notice.
     pub(super) until: Option<Timestamp>,
 }
 
@@ -157,7 +157,7 @@ impl PolicyCollector {
         self.newest_look = self.newest_look.max(item.seen);
         let (order, group) = (item.order, item.group.clone());
         match self.wakes(&key, &item) {
-            // Notices are given, and the delay after them begins, when the time is next set.
+            // Notices are given when the time is next set, which also starts the delay after them.
             Some(at) if at <= now && !self.lacks_notice(&key) => drop(self.expired.insert(key.clone())),
             Some(at) => drop(self.expiring.insert((at, key.clone()))),
             None => {}
@@ -177,7 +177,7 @@ impl PolicyCollector {
         self.policy.notice().is_some() && !self.notices.noticed.contains_key(key)
     }
 
-    /// When the passing of time changes something about an object: its notice, then its deletion.
+    /// Returns when the passing of time changes something about an object: its notice, then its deletion.
     fn wakes(&self, key: &ObjectKey, item: &Item) -> Option<Timestamp> {
         let (at, _) = item.expires.as_ref()?;
         Some(match (self.policy.notice(), self.notices.noticed.get(key)) {
@@ -187,7 +187,7 @@ impl PolicyCollector {
         })
     }
 
-    /// Reports whether the rules make an object due; updates the sets of due objects.
+    /// Updates the sets of due objects, and reports whether the rules make an object due.
     fn settle(&mut self, turn: Turn) {
         let (is_surplus, is_expired) = (self.surplus.contains(&turn.1), self.expired.contains(&turn.1));
         if self.policy.rules.apply(is_surplus, is_expired) && self.items.contains_key(&turn.1) {
@@ -259,7 +259,7 @@ impl PolicyCollector {
         self.has_been_listed = true;
     }
 
-    /// An object is gone.
+    /// Forgets an object that is gone.
     fn forget(&mut self, key: &ObjectKey) {
         self.remove(key);
         self.chosen.remove(key);
@@ -267,7 +267,7 @@ impl PolicyCollector {
         self.notices.noticed.remove(key);
     }
 
-    /// Time has passed: updates the expired objects. Returns whether there are new ones.
+    /// Updates the expired objects as time passes, and returns whether there are new ones.
     fn ripen(&mut self, now: Timestamp) -> bool {
         let mut has_changed = false;
         while let Some((at, _)) = self.expiring.first()
@@ -288,7 +288,7 @@ impl PolicyCollector {
         has_changed
     }
 
-    /// The next notice to give. The time until the deletion begins now.
+    /// Returns the next notice to give. The time until the deletion begins now.
     fn take_notice(&mut self, now: Timestamp) -> Option<(EventRecord, Reason)> {
         while let Some((_, key)) = self.notices.waiting.pop_first() {
             let Some(item) = self.items.get(&key) else { continue };
@@ -311,7 +311,7 @@ impl PolicyCollector {
         None
     }
 
-    /// Why an object is due.
+    /// Explains why an object is due.
     pub(super) fn why(&self, key: &ObjectKey) -> Option<String> {
         let item = self.items.get(key)?;
         let rules = &self.policy.rules;
@@ -329,7 +329,7 @@ impl PolicyCollector {
         }
     }
 
-    /// The deletion time of the last announced object.
+    /// Returns the deletion time of the last announced object.
     pub(super) fn noticed_until(&self) -> Option<Timestamp> {
         self.policy.notice().and(self.notices.until)
     }
@@ -350,13 +350,13 @@ impl PolicyCollector {
         &self.unclear
     }
 
-    /// Reports whether a look has confirmed a moment ago that an object is unused, where that matters.
+    /// Reports whether a recent check has confirmed that an object is unused, if the policy requires it.
     fn is_confirmed(&self, key: &ObjectKey, now: Timestamp) -> bool {
         self.policy.recorder().is_none()
             || self.items.get(key).and_then(|item| item.seen).is_some_and(|seen| is_recent(seen, now))
     }
 
-    /// Reports whether a run would find something that it may delete.
+    /// Reports whether a run would find anything that it may delete.
     fn has_confirmed(&self, now: Timestamp) -> bool {
         self.policy.recorder().is_none()
             || self.is_recorded
@@ -375,7 +375,7 @@ impl PolicyCollector {
         dirty.extend(self.chosen.iter().cloned());
     }
 
-    /// The run that has just ended, if one has.
+    /// Returns the run that has just ended, if one has.
     fn take_ended(&mut self) -> Option<Run> {
         if !self.chosen.is_empty() {
             return None;
@@ -401,7 +401,7 @@ impl Collector for PolicyCollector {
             return Decision::Leave;
         }
         let (Some(item), Some(why)) = (self.items.get(key), self.why(key)) else {
-            // It has changed since the run began, and is no longer due.
+            // The object has changed since the run began, and is no longer due.
             self.chosen.remove(key);
             return Decision::Leave;
         };
@@ -430,7 +430,7 @@ impl Collector for PolicyCollector {
                     run.undo.push(self.policy.undo_command(key));
                 }
                 self.chosen.remove(key);
-                // If it still exists, the watch delivers it; it may already have delivered a recreated one.
+                // If it still exists, the watch delivers it; the watch may already have delivered a recreated one.
                 if let (Some(item), Request::Delete { uid, resource_version, .. }) =
                     (self.items.get(key), request)
                     && (&item.uid, Some(item.resource_version)) == (uid, *resource_version)
@@ -439,7 +439,7 @@ impl Collector for PolicyCollector {
                 }
                 return;
             }
-            // Not sent, which is not a failure. Where nothing is ever sent, it is reported once.
+            // A withheld request is not a failure. If nothing is ever sent, it is reported once.
             Outcome::Withheld(by) => {
                 self.chosen.remove(key);
                 if matches!(by, WithheldBy::DryRun | WithheldBy::Observe)
@@ -450,7 +450,7 @@ impl Collector for PolicyCollector {
                 }
                 return;
             }
-            // It has changed; it is reconciled again when the change is observed.
+            // The object has changed, and is reconciled again when the change is observed.
             Outcome::Conflict => "it kept changing".to_owned(),
             Outcome::NotServed => "the resource is not served".to_owned(),
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => message.clone(),
@@ -473,15 +473,15 @@ pub(super) fn named(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
-/// A short hash of a specification. The status names the specification that it is about: a restored store assigns the
-/// same generations again, to other specifications, and may then receive a status that was meant for an earlier one.
+/// Returns a short hash of a specification. A status names the specification that it is about, because a restored store reuses
+/// generations for other specifications, and may then receive a status that was meant for an earlier one.
 #[must_use]
 pub fn digest(spec: &Value) -> String {
     let digest = Sha256::digest(spec.to_string().as_bytes());
     gc_types::hexadecimal(&digest[..DIGEST_BYTES])
 }
 
-/// One active policy. Driven like the other engines, and passed what it needs to know of its objects.
+/// One active policy. Driven like the other engines, and given what it needs to know about its objects.
 #[derive(Debug)]
 pub struct PolicyEngine {
     name: Arc<str>,
@@ -492,24 +492,24 @@ pub struct PolicyEngine {
     pub(super) spec_digest: String,
     pub(super) engine: Engine<PolicyCollector>,
     resource: ResourceId,
-    /// Why its objects are not watched, while they are not.
+    /// Reason why its objects are not watched, while they are not.
     pub(super) unwatched: Option<String>,
-    /// The watch has failed, as opposed to not having started yet.
+    /// True if the watch has failed, as opposed to not having started yet.
     pub(super) was_refused: bool,
     pub(super) synced: bool,
-    /// A status of this generation has shown what would be deleted.
+    /// True once a status of this generation has shown what would be deleted.
     pub(super) shown: bool,
     pub(super) last_run: Option<Run>,
     pub(super) next_run: Option<Timestamp>,
     pub(super) deleted: u64,
-    /// The time, as of the last tick.
+    /// Time of the last tick.
     now: Timestamp,
     next_event: u64,
 }
 
 impl PolicyEngine {
-    /// A policy as stored: its `metadata.name` and `metadata.generation`, `spec`, and the `status` that was written last. Its objects
-    /// have the number `resource`.
+    /// Creates the engine from a stored policy: its `metadata.name` and `metadata.generation`, `spec`, and the last `status`.
+    /// `resource` is the number of its objects' resource.
     #[must_use]
     pub fn new(object: &Value, resource: ResourceId) -> Self {
         let policy = Policy::compile(&object["spec"]).map(Arc::new);
@@ -552,7 +552,7 @@ impl PolicyEngine {
         }
     }
 
-    /// The same policy with this status, before any of its objects was observed.
+    /// Returns the engine of the same policy with this status, before any of its objects has been observed.
     #[must_use]
     pub fn restarted(&self, status: &Value) -> Self {
         let metadata = serde_json::json!({"name": &*self.name, "generation": self.generation});
@@ -560,27 +560,27 @@ impl PolicyEngine {
         Self::new(&object, self.resource)
     }
 
-    /// The policy, if it was understood.
+    /// Returns the policy, if it is valid.
     #[must_use]
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         self.policy.as_ref().ok()
     }
 
-    /// The number of its objects' resource.
+    /// Returns the number of its objects' resource.
     #[must_use]
     pub fn resource(&self) -> ResourceId {
         self.resource
     }
 
-    /// Reports whether this is the engine of the policy as stored now. The generation alone does not identify it: a
-    /// restored store assigns the same generations again, to other specifications.
+    /// Reports whether this is the engine of the policy as stored now. The generation alone does not identify it, because a
+    /// restored store reuses generations for other specifications.
     #[must_use]
     pub fn is_of(&self, object: &Value) -> bool {
         object["metadata"]["generation"].as_i64().unwrap_or_default() == self.generation
             && object["spec"] == self.spec
     }
 
-    /// The generation of the policy.
+    /// Returns the generation of the policy.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.generation
@@ -590,19 +590,19 @@ impl PolicyEngine {
         ObjectKey { resource: self.resource, namespace: namespace.into(), name: name.into() }
     }
 
-    /// A list of its objects begins: objects that are not observed until it is synced are gone.
+    /// Begins a list of its objects: those that are not observed until it is synced are gone.
     pub fn list_started(&mut self) {
         self.synced = false;
         self.engine.update(|collector, _, _| collector.list_started());
     }
 
-    /// The list is complete; from here on every change is observed.
+    /// Completes the list; from now on, every change is observed.
     pub fn synced(&mut self) {
         self.engine.update(|collector, _, _| collector.list_ended());
         (self.synced, self.unwatched, self.was_refused) = (true, None, false);
     }
 
-    /// Its objects cannot be watched, for this reason. Nothing is deleted until they are.
+    /// Records why its objects cannot be watched. Nothing is deleted until they are.
     pub fn unwatched(&mut self, why: &str) {
         (self.synced, self.unwatched, self.was_refused) = (false, Some(why.to_owned()), true);
     }
@@ -624,20 +624,20 @@ impl PolicyEngine {
         self.engine.collector().items.contains_key(&self.key(namespace, name))
     }
 
-    /// An object is gone.
+    /// Removes an object that is gone.
     pub fn removed(&mut self, namespace: &str, name: &str) {
         let key = self.key(namespace, name);
         self.engine.update(|collector, _, _| collector.forget(&key));
         self.engine.forget(&key);
     }
 
-    /// A status that shows the due objects has been written for this generation: from now on it may be enforced.
+    /// Records that a status showing the due objects has been written for this generation, which may now be enforced.
     pub fn shown(&mut self) {
         self.shown = true;
     }
 
-    /// Takes the policy as the server stored it with a status of this engine. False if the policy has changed, which
-    /// the watch is about to deliver: what the new one would do has not been shown.
+    /// Takes the policy as the server stored it with a status of this engine. Returns false if the policy has changed, which the
+    /// watch is about to deliver: the effect of the new one has not been shown.
     pub fn written(&mut self, object: &Value) -> bool {
         if !self.is_of(object) {
             return false;
@@ -658,8 +658,7 @@ impl PolicyEngine {
     pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         self.engine.tick(now);
-        // The watch may report that an object is gone before its deletion is answered: a run ends with its last
-        // answer.
+        // The watch may report that an object is gone before its deletion is answered, but a run ends only with its last response.
         let is_answered = !self.engine.is_in_flight();
         let (ripe, ended) = self.engine.update(|collector, now, _| {
             (collector.ripen(now), if is_answered { collector.take_ended() } else { None })
@@ -672,14 +671,14 @@ impl PolicyEngine {
         }
         let Some(policy) = self.policy().cloned() else { return changed };
         changed |= self.next_run.is_none();
-        // A run that was recorded by a clock that was ahead delays no later run.
+        // A run that was recorded by a fast clock must not delay later runs.
         let last = self.last_run.as_ref().map(|run| run.begun.min(self.now));
         let next = *self
             .next_run
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
         let running = self.engine.collector().run.is_some();
-        // Without a schedule there is a run when something is due; a schedule runs in any case, and the status shows
-        // it. What is unused is deleted after a look, whenever that is.
+        // Without a schedule, there is a run when something is due. A schedule runs in any case, and the status shows it. Unused
+        // objects are deleted after a check, whenever that is.
         let wanted = self.wants_run(&policy);
         if self.enforces() && !running && wanted && self.now >= next {
             self.engine.update(PolicyCollector::begin);
@@ -693,14 +692,14 @@ impl PolicyEngine {
         is_wanted && collector.has_confirmed(self.now)
     }
 
-    /// A recorder keeps what is deleted from now on, or does not any more. Returns whether that is news.
+    /// Records whether a recorder keeps deleted objects from now on, and returns whether that has changed.
     pub(super) fn set_recorded(&mut self, is_recorded: bool) -> bool {
         self.engine.update(|collector, _, _| {
             std::mem::replace(&mut collector.is_recorded, is_recorded) != is_recorded
         })
     }
 
-    /// The next thing to do, or `None` if there is nothing to do now.
+    /// Returns the next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if !self.enforces() {
             return None;
@@ -719,15 +718,15 @@ impl PolicyEngine {
         self.engine.finish(id, outcome);
     }
 
-    /// When it needs the next `tick`, if at all.
+    /// Returns when it needs the next `tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let collector = self.engine.collector();
         let ripe = collector.expiring.first().map(|(at, _)| *at);
         let run = match (&collector.run, self.next_run) {
-            // Only answers are left of the run, and each of them is followed by a tick.
+            // The run is only waiting for responses, each of which is followed by a tick.
             (Some(_), _) if collector.chosen.is_empty() && self.engine.is_in_flight() => None,
-            // An empty run has ended, which the next tick finds.
+            // The next tick notices that an empty run has ended.
             (Some(_), _) if collector.chosen.is_empty() => Some(self.now),
             (Some(_), _) => self.engine.next_wakeup(),
             (None, Some(next)) if self.enforces() => {
@@ -744,7 +743,7 @@ impl PolicyEngine {
         self.engine.collector().due().len()
     }
 
-    /// The number of objects that it stores facts of, for measurements of memory and work.
+    /// Returns the number of objects about which it stores facts, for measurements of memory and work.
     #[must_use]
     pub fn decisions(&self) -> u64 {
         self.engine.counts().decisions

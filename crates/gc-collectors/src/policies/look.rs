@@ -1,4 +1,4 @@
-//! Facts about an object that a policy uses.
+//! Assessment of objects by a policy.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::objects::{Job, Pod, parse_time, time_text};
 
-/// The assessment of an object by a policy.
+/// Assessment of an object by a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assessment {
     /// Not selected, or already terminating.
@@ -29,26 +29,26 @@ pub enum Assessment {
 /// A selected object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its UID.
+    /// UID of the object.
     pub uid: Uid,
-    /// Its version.
+    /// Version of the object.
     pub resource_version: ResourceVersion,
-    /// Its place among the objects of its group, oldest first.
+    /// Position of the object among the objects of its group, oldest first.
     pub order: Timestamp,
-    /// The group of which only the newest are kept; `None` if its number does not matter.
+    /// Group of which only the newest are kept; `None` if their number does not matter.
     pub group: Option<Group>,
-    /// When it is too old, and by which rule.
+    /// Time at which it is too old, with the rule.
     pub expires: Option<(Timestamp, Arc<str>)>,
-    /// When a look has found it unused for the last time, where that counts.
+    /// Time of the last check that found it unused, if that counts.
     pub seen: Option<Timestamp>,
 }
 
-/// Objects of which the newest are kept together.
+/// Objects of which the newest are kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group(Arc<str>, Arc<str>);
 
 impl Policy {
-    /// Assesses an object, which may be its metadata alone; `now` is the time for its condition.
+    /// Assesses an object, which may be its metadata only; `now` is the time for its condition.
     #[must_use]
     pub fn look(&self, object: &Value, now: Timestamp) -> Assessment {
         let metadata = &object["metadata"];
@@ -155,7 +155,7 @@ impl Policy {
         if self.rules.join != Join::All {
             return times.flatten().min_by_key(|(at, _)| *at).map(|(at, why)| (at, why.into()));
         }
-        // Where all rules must apply, a rule without a time never does, and the last one decides.
+        // If all rules must apply, one without a time prevents it, and otherwise the last one decides.
         let (mut last, mut whys) = (None, Vec::new());
         for time in times.by_ref() {
             let (at, why) = time?;
@@ -180,7 +180,7 @@ fn condition_since(object: &Value, kind: &str, status: &str) -> Option<Timestamp
     parse_time(found["lastTransitionTime"].as_str())
 }
 
-/// A scalar as text; nothing for null, lists and objects that are empty.
+/// Returns a scalar as text; `None` for null, lists and empty objects.
 fn printed(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -212,7 +212,7 @@ impl Namespaces {
     }
 }
 
-/// Reports whether a name fits a pattern in which each star stands for any text.
+/// Reports whether a name matches a pattern in which each `*` stands for any text.
 #[must_use]
 pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };

@@ -1,8 +1,8 @@
-//! All policies of a collector: which are active, which watches they need, which one may delete next, and when their
-//! statuses are written. Pure: the driver runs the watches, sends the requests, and sets the time.
+//! All policies of a collector: which are active, which watches they need, which one may delete next, and when their statuses are
+//! written. Pure: the driver runs the watches, sends the requests, and sets the time.
 //!
-//! Policies about one kind share a watch. When the set of policies that share it changes, the watch is
-//! restarted; until its new list is complete, none of them deletes anything.
+//! Policies about one kind share a watch. When the set of policies that share it changes, the watch is restarted; until its new
+//! list is complete, none of them deletes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +18,21 @@ use super::{Assessment, NOW_PERIOD_MILLISECONDS, Policy};
 pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
 /// Delay before a failed status write is retried, milliseconds.
 pub const STATUS_RETRY_MILLISECONDS: i64 = 5_000;
-/// Maximum wait for the first list of a new policy before its status reports that there is none,
-/// milliseconds.
+/// Maximum wait for the first list of a new policy, milliseconds, before its status reports that there is none.
 pub const FIRST_LIST_MILLISECONDS: i64 = 500;
 /// Maximum number of active policies.
 pub const MOST_POLICIES: usize = 1_000;
 
-/// One instance of the engine of a policy: requests and statuses of another instance do not concern it.
+/// One instance of a policy's engine. Requests and statuses of other instances do not concern it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Name of the policy.
     pub name: Arc<str>,
-    /// Its UID.
+    /// UID of the policy.
     pub uid: Arc<str>,
-    /// Its generation.
+    /// Generation of the policy.
     pub generation: i64,
-    /// The number of the instance.
+    /// Number of the instance.
     pub epoch: u64,
 }
 
@@ -44,62 +43,61 @@ pub struct Target {
     pub api_version: Arc<str>,
     /// Their kind.
     pub kind: Arc<str>,
-    /// True if they are read whole, and not their metadata alone.
+    /// True if they are read whole, and not only their metadata.
     pub whole: bool,
-    /// True if conditions depend on the time, so that the objects are listed again every
-    /// [`super::NOW_PERIOD_MILLISECONDS`].
+    /// True if conditions depend on the time, so the objects are listed again every [`super::NOW_PERIOD_MILLISECONDS`].
     pub depends_on_time: bool,
 }
 
-/// A watch that is needed.
+/// A required watch.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// Resource and namespace that it covers.
     pub target: Target,
-    /// The number of its resource in effects.
+    /// Number of its resource in effects.
     pub resource: ResourceId,
-    /// The policies that share it.
+    /// Policies that share it.
     pub members: Vec<Member>,
     /// The compiled policies, in the same order.
     pub policies: Vec<Arc<Policy>>,
-    /// The value of `now` in their conditions.
+    /// Value of `now` in their conditions.
     now: Timestamp,
-    /// When it has to be listed again, by the monotonic clock.
+    /// Time by the monotonic clock at which it has to be listed again.
     refresh_at: Option<Timestamp>,
     listing: bool,
 }
 
 impl Watch {
-    /// The assessment of an object by each of its policies.
+    /// Returns the assessment of an object by each of its policies.
     #[must_use]
     pub fn looks(&self, object: &Value) -> Vec<Assessment> {
         self.policies.iter().map(|policy| policy.look(object, self.now)).collect()
     }
 }
 
-/// Delivery of a watch.
+/// An observation from a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// A list begins: objects that are not delivered until it is complete are gone.
     ListStarted,
-    /// It is complete; from here on every change is delivered.
+    /// The list is complete; from now on, every change is delivered.
     Synced,
     /// The objects cannot be watched, for this reason.
     Failed(String),
-    /// The current state of an object.
+    /// Current state of an object.
     Observed {
-        /// Its namespace; empty at cluster scope.
+        /// Namespace of the object; empty at cluster scope.
         namespace: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// Its assessment by each of the policies; see [`Watch::looks`].
+        /// Assessment of the object by each of the policies; see [`Watch::looks`].
         looks: Vec<Assessment>,
     },
-    /// An object is gone.
+    /// The object is gone.
     Removed {
-        /// Its namespace; empty at cluster scope.
+        /// Namespace of the object; empty at cluster scope.
         namespace: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
 }
@@ -107,13 +105,13 @@ pub enum Observation {
 /// A status to write.
 #[derive(Clone, Debug)]
 pub struct StatusWrite {
-    /// The policy that it belongs to.
+    /// Policy that it belongs to.
     pub member: Member,
-    /// The merge patch of the subresource `status`.
+    /// Merge patch for the subresource `status`.
     pub patch: Value,
 }
 
-/// There are already [`MOST_POLICIES`] active policies; this one is ignored.
+/// There are already [`MOST_POLICIES`] active policies, so this one is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{MOST_POLICIES} policies are active, which is the maximum")]
 pub struct TooManyPolicies;
@@ -122,21 +120,21 @@ pub struct TooManyPolicies;
 struct Active {
     member: Member,
     engine: PolicyEngine,
-    /// The status as it is stored.
+    /// Status as stored.
     stored: Value,
-    /// The last requested status, and what was stored then. A server with an older definition of the kind stores less
-    /// than was requested.
+    /// The last requested status, and what was stored. A server with an older definition of the kind stores less than was
+    /// requested.
     granted: Option<(Value, Value)>,
     seen: bool,
-    /// Its status may be outdated.
+    /// True if its status may be outdated.
     unsaid: bool,
     writing: bool,
     write_after: Timestamp,
-    /// The problem that was reported last.
+    /// Problem that was reported last.
     reported: Option<String>,
 }
 
-/// The policies of a collector.
+/// Policies of a collector.
 #[derive(Debug, Default)]
 pub struct Roster {
     active: BTreeMap<Arc<str>, Active>,
@@ -144,7 +142,7 @@ pub struct Roster {
     known: bool,
     watches: BTreeMap<u64, Watch>,
     last_number: u64,
-    /// The policy whose turn it is.
+    /// Policy whose turn it is.
     turn: Arc<str>,
     recorders: Recorders,
     now: Timestamp,
@@ -152,8 +150,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Sets the time by which objects age, and that of a monotonic clock, by which statuses wait. Earlier times have
-    /// no effect.
+    /// Sets the time by which objects age, and that of a monotonic clock, by which statuses wait. Earlier times have no effect.
     pub fn tick(&mut self, now: Timestamp, steady: Timestamp) {
         (self.now, self.steady) = (self.now.max(now), self.steady.max(steady));
         for active in self.active.values_mut() {
@@ -168,14 +165,14 @@ impl Roster {
         self.refresh();
     }
 
-    /// The Leases of the recorders that policies need, as `NAMESPACE/NAME`.
+    /// Returns the Leases of the recorders that policies need, as `NAMESPACE/NAME`.
     #[must_use]
     pub fn recorders(&self) -> BTreeSet<Arc<str>> {
         let policies = self.active.values().filter_map(|active| active.engine.policy());
         policies.filter_map(|policy| policy.recorder().cloned()).collect()
     }
 
-    /// Takes what was read of such a Lease; nothing if it does not exist or could not be read.
+    /// Takes what was read of such a Lease; `None` if it does not exist or could not be read.
     pub fn take_heartbeat(&mut self, lease: &str, heartbeat: Option<Heartbeat>) {
         self.recorders.keep(&self.recorders());
         self.recorders.read(lease, heartbeat, self.steady);
@@ -191,7 +188,7 @@ impl Roster {
             let Some(mut watch) = self.watches.remove(&number) else { continue };
             (watch.now, watch.listing) = (self.now, false);
             watch.refresh_at = Some(self.steady.after(NOW_PERIOD_MILLISECONDS));
-            // A list that takes no longer than the first one of a policy does not show in the statuses.
+            // A list that takes no longer than a policy's first one should not show in the statuses.
             let write_after = self.steady.after(FIRST_LIST_MILLISECONDS);
             for member in &watch.members {
                 if let Some(active) = current(&mut self.active, member) {
@@ -203,13 +200,13 @@ impl Roster {
         }
     }
 
-    /// The number of the newest watch: a greater one than a driver has seen has to be started.
+    /// Returns the number of the newest watch. If it is greater than any that the driver has seen, there are watches to start.
     #[must_use]
     pub fn newest_watch(&self) -> u64 {
         self.watches.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// The wall clock was set, forward or back. Due objects were determined by it: every policy starts over, with new
+    /// Handles a change of the wall clock, forward or back. It has determined the due objects, so every policy starts over with new
     /// watches.
     pub fn set_clock(&mut self, now: Timestamp) {
         self.now = now;
@@ -225,7 +222,7 @@ impl Roster {
 
     // ---- the policies ----
 
-    /// A list of the policies begins: policies that are not observed until it is complete are gone.
+    /// Begins a list of the policies: those that are not observed until it is complete are gone.
     pub fn list_started(&mut self) {
         (self.listing, self.known) = (true, false);
         for active in self.active.values_mut() {
@@ -233,7 +230,7 @@ impl Roster {
         }
     }
 
-    /// It is complete; from here on every change is observed.
+    /// Completes the list; from now on, every change is observed.
     pub fn synced(&mut self) {
         if std::mem::take(&mut self.listing) {
             self.known = true;
@@ -248,11 +245,11 @@ impl Roster {
         self.known
     }
 
-    /// Takes a policy as stored now. `number` returns the number of the resource of an `apiVersion` and kind.
+    /// Takes a policy as stored now. `number` returns the number of the resource for an `apiVersion` and kind.
     ///
     /// # Errors
     ///
-    /// If there are too many.
+    /// There are too many policies.
     pub fn observed(
         &mut self,
         object: &Value,
@@ -293,7 +290,7 @@ impl Roster {
         Ok(())
     }
 
-    /// A policy is gone.
+    /// Removes a policy that is gone.
     pub fn removed(&mut self, name: &str) {
         self.active.remove(name);
         self.rewatch();
@@ -301,7 +298,7 @@ impl Roster {
 
     // ---- their watches ----
 
-    /// The watches that are needed, by their numbers, which are never used again.
+    /// Returns the required watches by number; numbers are never reused.
     #[must_use]
     pub fn watches(&self) -> &BTreeMap<u64, Watch> {
         &self.watches
@@ -339,7 +336,7 @@ impl Roster {
             stays
         });
         for watch in wanted.into_values() {
-            // Later deliveries of the former watch are dropped.
+            // Later observations from the former watch are dropped.
             for member in &watch.members {
                 if let Some(active) = current(&mut self.active, member) {
                     active.engine.list_started();
@@ -351,7 +348,7 @@ impl Roster {
         }
     }
 
-    /// Takes a delivery of a watch. Deliveries of an earlier watch are outdated and dropped.
+    /// Takes an observation from a watch. Observations from an earlier watch are outdated and dropped.
     pub fn observe(&mut self, number: u64, mut observation: Observation) {
         let Some(watch) = self.watches.get_mut(&number) else { return };
         let mut looks = Vec::new();
@@ -365,7 +362,7 @@ impl Roster {
         let mut looks = looks.into_iter();
         for member in &watch.members {
             let look = looks.next();
-            // A policy that was found changed in a list of the policies has its own watch only when that is complete.
+            // If a policy was found changed in a list of the policies, it gets its own watch only when that list is complete.
             let Some(active) = current(&mut self.active, member) else { continue };
             active.unsaid = true;
             match &observation {
@@ -385,8 +382,9 @@ impl Roster {
 
     // ---- their requests ----
 
-    /// The next thing to do, by a policy whose resource may be acted on now. Nothing while the policies are listed again: what
-    /// that list does not contain was deleted, and while it fails (with the definition of their kind, say) any of them may be.
+    /// Returns the next thing to do for a policy whose resource may be acted on now. Returns nothing while the policies are being
+    /// listed: those missing from that list were deleted, and while it fails (for example, because their definition was deleted)
+    /// that may be any of them.
     pub fn poll_effect(&mut self, may_act: impl Fn(ResourceId) -> bool) -> Option<(Member, Effect)> {
         if !self.known {
             return None;
@@ -412,7 +410,7 @@ impl Roster {
         }
     }
 
-    /// When it needs the next `tick`: by the clock by which objects age, and by the monotonic one.
+    /// Returns when it needs the next `tick`: by the clock by which objects age, and by the monotonic one.
     #[must_use]
     pub fn next_wakeup(
         &self,
@@ -433,7 +431,7 @@ impl Roster {
 
     // ---- their statuses ----
 
-    /// The statuses to write now: one at a time per policy, and not too often.
+    /// Returns the statuses to write now: one at a time per policy, and not too often.
     pub fn statuses(&mut self) -> Vec<StatusWrite> {
         if !self.known {
             return Vec::new();
@@ -448,7 +446,7 @@ impl Roster {
             .collect()
     }
 
-    /// The result of writing a status: the policy as stored now, or nothing if the write failed as far as is known.
+    /// Takes the result of writing a status: the policy as stored now, or `None` if the write apparently failed.
     pub fn written(&mut self, write: &StatusWrite, stored: Option<&Value>) {
         let retry = self.steady.after(STATUS_RETRY_MILLISECONDS);
         let Some(active) = current(&mut self.active, &write.member) else { return };
@@ -458,19 +456,19 @@ impl Roster {
                 active.stored = object["status"].clone();
                 active.granted = Some((write.patch["status"].clone(), active.stored.clone()));
             }
-            // Not written, or written to a policy that has changed.
+            // The status was not written, or was written to a policy that has changed.
             _ => active.write_after = retry,
         }
     }
 
     // ---- for metrics and operators ----
 
-    /// The engines, and their policies.
+    /// Returns the engines with their policies.
     pub fn engines(&self) -> impl Iterator<Item = (&Member, &PolicyEngine)> {
         self.active.values().map(|active| (&active.member, &active.engine))
     }
 
-    /// Problems that an operator has to solve and that were not reported yet: reason and message of an Event.
+    /// Returns unreported problems that an operator has to solve, as reason and message of an Event.
     pub fn new_troubles(&mut self) -> Vec<(Member, &'static str, String)> {
         let mut troubles = Vec::new();
         for active in self.active.values_mut() {
@@ -485,7 +483,7 @@ impl Roster {
     }
 }
 
-/// The engine of a member, if it still exists.
+/// Returns the engine of a member, if it still exists.
 fn current<'a>(active: &'a mut BTreeMap<Arc<str>, Active>, member: &Member) -> Option<&'a mut Active> {
     active.get_mut(&member.name).filter(|active| active.member == *member)
 }
@@ -499,7 +497,7 @@ impl Active {
             self.granted.as_ref().is_some_and(|(asked, kept)| asked == status && *kept == self.stored)
         };
         let Some(status) = status.filter(|status| !is_granted(status)) else {
-            // If the status has just become current, the next one says so.
+            // If the status has only just become current, the next one will say so.
             self.unsaid = was_shown != self.engine.shown;
             return None;
         };

@@ -1,4 +1,4 @@
-//! The contents of a policy's status.
+//! Contents of a policy's status.
 
 use gc_types::Timestamp;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn messages(problems: &[Problem]) -> String {
     problems.join("; ")
 }
 
-/// Reports whether a stored value equals the result of a merge patch on it.
+/// Reports whether a merge patch would not change a stored value.
 fn says(stored: &Value, patch: &Value) -> bool {
     match (stored, patch) {
         (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {
@@ -27,7 +27,7 @@ fn says(stored: &Value, patch: &Value) -> bool {
 }
 
 impl PolicyEngine {
-    /// The merge patch for a stored status, if it is not up to date; if it is, the due objects have been shown.
+    /// Returns the merge patch for a stored status if it is not up to date; if it is, the due objects have been shown.
     pub fn status_to_write(&mut self, stored: &Value, now: Timestamp) -> Option<Value> {
         let status = self.status(stored, now);
         if !says(stored, &status) {
@@ -39,7 +39,7 @@ impl PolicyEngine {
         None
     }
 
-    /// The state of the policy, for the metric [`crate::measures::POLICIES`].
+    /// Returns the state of the policy, for the metric [`crate::measures::POLICIES`].
     #[must_use]
     pub fn state(&self) -> &'static str {
         match (self.policy(), self.trouble()) {
@@ -51,7 +51,7 @@ impl PolicyEngine {
         }
     }
 
-    /// A problem that an operator has to solve: reason and message of an Event.
+    /// Returns a problem that an operator has to solve, as reason and message of an Event.
     #[must_use]
     pub fn trouble(&self) -> Option<(&'static str, String)> {
         if let Err(problems) = &self.policy {
@@ -63,7 +63,7 @@ impl PolicyEngine {
         self.failure().map(|(_, message)| ("PolicyFailing", message))
     }
 
-    /// A failure of a valid policy: reason and message of the condition.
+    /// Returns a failure of a valid policy, as reason and message of the condition.
     fn failure(&self) -> Option<(&'static str, String)> {
         let collector = self.engine.collector();
         if let Some((key, why)) = collector.unclear().first_key_value() {
@@ -73,7 +73,7 @@ impl PolicyEngine {
         Some(("DeletionFailed", error.clone()))
     }
 
-    /// The `status` to write now. `before` is the stored one: times of unchanged conditions are kept.
+    /// Returns the `status` to write now. `before` is the stored one, from which the times of unchanged conditions are kept.
     #[must_use]
     pub fn status(&self, before: &Value, now: Timestamp) -> Value {
         let collector = self.engine.collector();
@@ -82,7 +82,7 @@ impl PolicyEngine {
             "observedSpec": self.spec_digest,
             "conditions": self.conditions(&before["conditions"], now),
             "deleted": self.deleted,
-            // A merge patch removes a field by null.
+            // In a merge patch, null removes a field.
             "selected": null, "due": null, "kept": null, "unclear": null, "examples": null,
             "lastRun": null, "nextRun": null, "noticedUntil": null,
         });
@@ -106,7 +106,7 @@ impl PolicyEngine {
         if let Some(run) = &self.last_run {
             status["lastRun"] =
                 json!({"time": time_text(run.begun), "deleted": run.deleted, "failed": run.failed});
-            // Null, so that the error of an earlier run is removed.
+            // Null removes the error of an earlier run.
             status["lastRun"]["error"] = run.error.as_deref().into();
             if self.policy().is_some_and(|policy| policy.recorder().is_some()) {
                 status["lastRun"]["undo"] = if run.undo.is_empty() { Value::Null } else { json!(run.undo) };

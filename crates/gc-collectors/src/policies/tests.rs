@@ -21,7 +21,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp((NOW + seconds) * 1000)
 }
 
-/// A spec about Jobs, with these members instead of its own.
+/// Returns a spec about Jobs, with some members replaced.
 fn spec(more: Value) -> Value {
     let mut spec = json!({
         "target": {"apiVersion": "batch/v1", "kind": "Job"}, "maxAge": "24h", "enforce": true,
@@ -205,7 +205,7 @@ fn only_what_needs_contents_reads_them() {
     }
 }
 
-/// A Job of this age, hours.
+/// Returns a Job of this age, hours.
 fn job(name: &str, hours: i64, more: Value) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
@@ -252,7 +252,7 @@ fn what_a_policy_selects() {
         (namespaces(json!(["sh*"]), json!([])), none(), "selected"),
         (namespaces(json!(["*"]), json!(["shop"])), none(), "aside"),
         (namespaces(json!(["other"]), json!([])), none(), "aside"),
-        // Namespaces of the system are selected by name only.
+        // Namespaces of the system are selected only by name.
         (none(), system(), "aside"),
         (namespaces(json!(["*"]), json!([])), system(), "aside"),
         (namespaces(json!(["kube-system"]), json!([])), system(), "selected"),
@@ -293,7 +293,7 @@ fn observe(engine: &mut PolicyEngine, object: &Value) {
     engine.observed(text("namespace"), text("name"), look);
 }
 
-/// An engine that has listed these objects and whose status was shown.
+/// Returns an engine that has listed these objects, and whose status was shown.
 fn engine(spec: &Value, objects: &[Value]) -> PolicyEngine {
     let mut engine = engine_of(spec, &Value::Null);
     engine.list_started();
@@ -311,7 +311,7 @@ fn deleted(effect: &Effect) -> String {
     key.name.to_string()
 }
 
-/// The objects deleted now, each deletion applied and shown by the watch.
+/// Returns the objects deleted now, after applying each deletion and showing it by the watch.
 fn deleted_now(engine: &mut PolicyEngine) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -392,13 +392,13 @@ fn the_rules_and_what_they_delete() {
             vec![job("a", 6, json!({})), job("b", 3, json!({})), job("c", 1, json!({}))],
             &["a", "b"],
         ),
-        // The same, said with a word.
+        // The same rule in its other spelling.
         (
             json!({"maxAge": null, "any": {"maxAge": "5h", "keepNewest": {"count": 1}}}),
             vec![job("a", 6, json!({})), job("b", 3, json!({})), job("c", 1, json!({}))],
             &["a", "b"],
         ),
-        // Older than five hours and not among the newest: the two rules do not delete each other's exceptions.
+        // Older than five hours and not among the newest: neither rule deletes the other's exceptions.
         (
             json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 2}}}),
             vec![
@@ -414,7 +414,7 @@ fn the_rules_and_what_they_delete() {
             vec![job("a", 9, json!({})), job("b", 8, json!({}))],
             &[],
         ),
-        // An object without a group is never beyond the newest.
+        // An object without a group is never surplus.
         (
             json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 0, "per": "Owner"}}}),
             vec![job("a", 9, json!({})), job("b", 8, owner("x"))],
@@ -465,7 +465,7 @@ fn a_deletion_is_guarded_and_says_why() {
     );
 }
 
-/// Dry run, first look, not synced, invalid: nothing is deleted, and the status gives the reason.
+/// Dry run, first list, not synced, invalid: nothing is deleted, and the status gives the reason.
 #[test]
 fn nothing_is_deleted_before_it_was_shown() {
     let old = || [job("a", 30, json!({}))];
@@ -486,7 +486,7 @@ fn nothing_is_deleted_before_it_was_shown() {
     first.synced();
     first.tick(at(1));
     assert_eq!((deleted_now(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
-    // A status that could not list the due objects yet shows nothing, nor does one of another policy.
+    // A status that could not list the due objects yet has shown nothing, nor has one of another policy.
     let stored = |generation: i64, spec: &Value, due: Value| json!({"metadata": {"generation": generation}, "spec": spec, "status": {"due": due}});
     assert!(!first.written(&stored(4, &spec(json!({})), json!(1))));
     assert!(!first.written(&stored(3, &spec(json!({"enforce": false})), json!(1))));
@@ -548,7 +548,7 @@ fn a_run_is_bounded_and_the_next_one_waits() {
         )
     );
 
-    // Scheduled: nothing before its time, then at its times.
+    // On a schedule, nothing is deleted before its time, and then at its times.
     let mut scheduled = engine(&spec(json!({"schedule": "30 * * * *"})), &objects);
     assert_eq!(deleted_now(&mut scheduled), [] as [&str; 0]);
     assert_eq!(scheduled.next_wakeup(), Some(at(1800)));
@@ -557,7 +557,7 @@ fn a_run_is_bounded_and_the_next_one_waits() {
     scheduled.tick(at(1801));
     assert_eq!(scheduled.next_wakeup(), Some(at(5400)));
 
-    // A run that was missed while the process was down starts at once, and one that was not does not run twice.
+    // A run that was missed while the process was down starts immediately, and one that was not missed is not repeated.
     for (last, runs) in [("2027-01-15T07:29:00Z", true), ("2027-01-15T07:30:00Z", false)] {
         let spec = spec(json!({"schedule": "30 * * * *"}));
         let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec), "due": 5,
@@ -573,7 +573,7 @@ fn a_run_is_bounded_and_the_next_one_waits() {
     }
 }
 
-/// An object that changes after the beginning of a run is decided on by its state at its turn.
+/// An object that changes after the beginning of a run is decided by its state at its turn.
 #[test]
 fn a_change_in_the_last_moment_counts() {
     for scenario in ["kept", "label taken off", "gone", "younger", "relisted without it"] {
@@ -601,8 +601,8 @@ fn a_change_in_the_last_moment_counts() {
     }
 }
 
-/// The watch delivered an object that was recreated under the name before the answer to the deletion came.
-/// The answer was applied to the new object, and nothing ever delivered it again.
+/// The watch delivered an object that was recreated under the same name before the response to the deletion arrived. The response
+/// was applied to the new object, and nothing ever delivered that again.
 #[test]
 fn an_object_recreated_before_the_answer_is_not_forgotten() {
     let recreated = json!({"/metadata/uid": "another", "/metadata/resourceVersion": "7"});
@@ -621,8 +621,8 @@ fn an_object_recreated_before_the_answer_is_not_forgotten() {
     }
 }
 
-/// The watch reported every object of a run as gone, and time passed, before the last answer came: the run had ended by
-/// then, and its last deletions were missing from the status.
+/// The watch reported every object of a run as gone, and time passed, before the last response arrived: the run had ended by then,
+/// and the status lacked its last deletions.
 #[test]
 fn a_deletion_counts_although_its_answer_comes_after_the_watch() {
     let jobs = [job("a", 30, json!({})), job("b", 31, json!({}))];
@@ -742,8 +742,8 @@ fn times_of_conditions_move_with_their_status() {
     assert_eq!(moved, ["Observing", "Enforced"]);
 }
 
-/// The work of a tick and of a change depends on what changes, not on what exists: with 50,000 objects that are not
-/// due, ticks decide nothing, and one that becomes due is decided alone.
+/// The work of a tick and of a change depends on what changes, and not on what exists: with 50,000 objects that are not due, ticks
+/// decide nothing, and only the one that becomes due is decided.
 #[test]
 fn work_follows_changes() {
     let mut engine = engine(&spec(json!({"maxAge": "100h"})), &[]);
@@ -758,7 +758,7 @@ fn work_follows_changes() {
     assert_eq!(engine.decisions(), 0);
     engine.tick(at(HOUR));
     assert_eq!(deleted_now(&mut engine), ["old"]);
-    // Its deletion, and once more whether anything is left to do about it.
+    // Its deletion, and one more check whether anything is left to do about it.
     assert!(engine.decisions() <= 2, "{}", engine.decisions());
 }
 

@@ -1,6 +1,6 @@
-//! The rule `unused`: what every look has found unused for long enough. The looks are those of `kubegc garbage --quarantine`, which
-//! marks what is certainly unused; here the marks are read. A mark counts for an hour after the look that has confirmed it, so that
-//! nothing is deleted that came into use since, and only while a recorder keeps what is deleted.
+//! The rule `unused`: objects that every check has found unused for long enough. `kubegc garbage --quarantine` makes these checks
+//! and marks objects that are certainly unused; here the marks are read. A mark counts for an hour after the check that confirmed
+//! it, so that nothing is deleted that has come into use since, and only while a recorder records deletions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,28 +11,30 @@ use serde_json::Value;
 
 use crate::objects::parse_time;
 
-/// The annotation with the time since when every look has found the object certainly unused.
+/// Annotation with the time since which every check has found the object certainly unused.
 pub const UNUSED_SINCE: &str = "kubegc.io/unused-since";
-/// The annotation with the time of the last of these looks.
+/// Annotation with the time of the last of these checks.
 pub const UNUSED_SEEN: &str = "kubegc.io/unused-seen";
-/// The annotation of a recorder's Lease that names the kinds of which it records every deletion, such as `ConfigMap,Deployment.apps`.
+/// Annotation of a recorder's Lease that names the kinds whose deletions it records completely, such as
+/// `ConfigMap,Deployment.apps`.
 pub const RECORDED: &str = "kubegc.io/recorded";
-/// The annotation that names what of its policy a recorder does not record, and why, such as `configmap=NotServed`.
+/// Annotation that names what a recorder does not record although its policy says so, with the reason, such as
+/// `configmap=NotServed`.
 pub const NOT_RECORDED: &str = "kubegc.io/not-recorded";
-/// The annotation with the time, the code and the text of a recorder's last error.
+/// Annotation with the time, the code and the text of a recorder's last error.
 pub const RECORDER_ERROR: &str = "kubegc.io/recorder-error";
-/// The Lease of a recorder, unless a policy names another one.
+/// Lease of the recorder, unless a policy names another one.
 pub const RECORDER: &str = "kube-system/kubegc-recorder";
-/// Time after a look for which its findings count, milliseconds.
+/// Time after a check for which its findings count, milliseconds.
 pub const LOOK_MILLISECONDS: i64 = 3_600_000;
-/// Longest time between two looks; after a longer one, what was unused before counts no more, milliseconds.
+/// Maximum time between two checks, milliseconds; after a longer one, earlier findings no longer count.
 pub const BETWEEN_LOOKS_MILLISECONDS: i64 = 48 * 3_600_000;
-/// Time between two renewals of its Lease by a recorder, milliseconds.
+/// Interval at which a recorder renews its Lease, milliseconds.
 pub const HEARTBEAT_MILLISECONDS: i64 = 15_000;
-/// Time after a renewal was first seen for which a recorder counts as running, milliseconds.
+/// Time after an observed renewal for which a recorder counts as running, milliseconds.
 pub const RECORDER_MILLISECONDS: i64 = 60_000;
 
-/// The rule of a policy.
+/// Rule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unused {
     pub(super) milliseconds: i64,
@@ -49,7 +51,7 @@ pub(super) struct WireUnused {
     pub(super) recorder: Option<String>,
 }
 
-/// The mark of an object.
+/// Mark of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnusedMark {
     pub(super) since: Timestamp,
@@ -57,7 +59,7 @@ pub(super) struct UnusedMark {
 }
 
 impl UnusedMark {
-    /// Reads it from the metadata of an object. What is not complete, or cannot be parsed, is none.
+    /// Parses the mark in the metadata of an object; `None` if it is incomplete or invalid.
     pub(super) fn of(metadata: &Value) -> Option<Self> {
         let at = |name: &str| parse_time(metadata["annotations"][name].as_str());
         let (since, seen) = (at(UNUSED_SINCE)?, at(UNUSED_SEEN)?);
@@ -65,12 +67,12 @@ impl UnusedMark {
     }
 }
 
-/// Reports whether a look is so recent that its findings count.
+/// Reports whether a check is recent enough for its findings to count.
 pub(super) fn is_recent(seen: Timestamp, now: Timestamp) -> bool {
     now.since(seen).abs() < LOOK_MILLISECONDS
 }
 
-/// A kind as the Lease of a recorder names it: `ConfigMap`, `Deployment.apps`.
+/// Returns a kind as a recorder's Lease names it: `ConfigMap`, `Deployment.apps`.
 #[must_use]
 pub fn kind_name(api_version: &str, kind: &str) -> String {
     match api_version.split_once('/') {
@@ -79,7 +81,7 @@ pub fn kind_name(api_version: &str, kind: &str) -> String {
     }
 }
 
-/// Namespace and name of the Lease of a recorder, from `NAMESPACE/NAME`; `None` if that is something else.
+/// Splits `NAMESPACE/NAME` of a recorder's Lease; `None` if it is anything else.
 #[must_use]
 pub fn lease_name(text: &str) -> Option<(&str, &str)> {
     let is_usual = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
@@ -87,17 +89,17 @@ pub fn lease_name(text: &str) -> Option<(&str, &str)> {
     text.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name))
 }
 
-/// The Lease of a recorder, as it was read.
+/// Lease of a recorder, as read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
     /// `spec.renewTime`.
     pub renewed: String,
-    /// The kinds of which it records every deletion.
+    /// Kinds whose deletions it records completely.
     pub recorded: BTreeSet<String>,
 }
 
 impl Heartbeat {
-    /// Reads a Lease.
+    /// Parses a Lease.
     #[must_use]
     pub fn of(lease: &Value) -> Self {
         let kinds = lease["metadata"]["annotations"][RECORDED].as_str().unwrap_or_default();
@@ -108,20 +110,20 @@ impl Heartbeat {
     }
 }
 
-/// The recorders that policies need. One runs if its Lease was renewed a moment ago, by what was read here: no clock of another machine
-/// counts.
+/// Recorders that policies need. One counts as running if its Lease was seen to be renewed recently; the clocks of other machines
+/// do not matter.
 #[derive(Debug, Default)]
 pub(super) struct Recorders(BTreeMap<Arc<str>, KnownRecorder>);
 
 #[derive(Debug)]
 struct KnownRecorder {
     heartbeat: Heartbeat,
-    /// Until when it counts as running, by a monotonic clock; nothing before a renewal was seen.
+    /// Time by a monotonic clock until which it counts as running; `None` before a renewal was seen.
     until: Option<Timestamp>,
 }
 
 impl Recorders {
-    /// Takes what was read of a Lease; nothing if there is none, or it could not be read.
+    /// Takes what was read of a Lease; `None` if there is none, or it could not be read.
     pub(super) fn read(&mut self, lease: &str, heartbeat: Option<Heartbeat>, steady: Timestamp) {
         let Some(heartbeat) = heartbeat else {
             self.0.remove(lease);
@@ -138,19 +140,19 @@ impl Recorders {
         }
     }
 
-    /// Reports whether a recorder runs and records every deletion of a kind, by its [`kind_name`].
+    /// Reports whether a recorder runs and records every deletion of a kind, given by its [`kind_name`].
     pub(super) fn record(&self, lease: &str, kind: &str, steady: Timestamp) -> bool {
         self.0.get(lease).is_some_and(|known| {
             known.until.is_some_and(|until| steady < until) && known.heartbeat.recorded.contains(kind)
         })
     }
 
-    /// When the next of them counts as stopped, unless its Lease is renewed.
+    /// Returns when the next of them counts as stopped, unless its Lease is renewed.
     pub(super) fn next_end(&self, steady: Timestamp) -> Option<Timestamp> {
         self.0.values().filter_map(|known| known.until).filter(|until| *until > steady).min()
     }
 
-    /// Forgets those that are not needed.
+    /// Forgets recorders that are not needed.
     pub(super) fn keep(&mut self, needed: &BTreeSet<Arc<str>>) {
         self.0.retain(|lease, _| needed.contains(lease));
     }

@@ -148,12 +148,12 @@ fn what_has_no_entries_left_is_deleted() {
 
 #[test]
 fn what_lives_or_may_live_is_left_alone() {
-    // SV-T02: the lease of a server that no entry names.
+    // SV-T02: the lease belongs to a server that no entry names.
     let mut engine = engine(version(&[("1", "v1"), ("3", "v2")], Some("v1")), &["1", "2", "3"]);
     engine.observe(Observation::Removed(lease_key(&"2".into())));
     assert_eq!(engine.poll_effect(), None);
 
-    // SV-T05: deleted, and recreated before it was read.
+    // SV-T05: the lease was deleted, and recreated before it was read.
     engine.observe(Observation::Removed(lease_key(&"1".into())));
     answer(&mut engine, "1", &found());
     assert_eq!(engine.poll_effect(), None);
@@ -182,8 +182,8 @@ fn a_lease_that_is_not_an_api_servers_keeps_no_entry() {
     assert_eq!(written(&effect)["storageVersions"], json!(entries(&[("2", "v1")])));
 }
 
-/// Leases are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
-/// another history.
+/// Leases are listed again, perhaps because a backup was restored: earlier reads, and those still in flight, are about another
+/// history.
 #[test]
 fn a_list_of_leases_ends_the_proof_that_one_is_gone() {
     for is_answered in [true, false] {

@@ -17,7 +17,7 @@ fn day(days_ago: i64) -> String {
     Day(Day::of(now()).0 - days_ago).text()
 }
 
-/// A token that was created two periods ago, with these changes.
+/// Returns a token that was created two periods ago, with these changes.
 fn secret(changes: &Value) -> TokenSecret {
     let mut object = json!({"metadata": {"namespace": NAMESPACE, "name": "t", "uid": "u", "resourceVersion": "5",
         "creationTimestamp": format!("{}T12:00:00Z", day(730)),
@@ -49,7 +49,7 @@ fn noon(days: i64) -> Timestamp {
     now().after(days * DAY_MILLISECONDS)
 }
 
-/// The beginning of a day.
+/// Returns the beginning of a day.
 fn midnight(days: i64) -> Timestamp {
     Timestamp(noon(days).0 - DAY_MILLISECONDS / 2)
 }
@@ -70,7 +70,7 @@ fn the_scenarios_of_stages() {
     };
     for (scenario, changes, account, tracked, expected) in [
         ("SAT-T01: no day can be read", plain.clone(), ours(), None, Keep),
-        // The whole day counts as tracked, so that a period from its end must have passed.
+        // The whole day counts as tracked, so a period from its end must have passed.
         ("SAT-T02", plain.clone(), ours(), Day::parse(&day(364)), Later(midnight(2))),
         ("SAT-T02: on the last day", plain.clone(), ours(), Day::parse(&day(365)), Later(midnight(1))),
         ("SAT-T04", plain.clone(), Some(account("a", &["other"])), long, Keep),
@@ -119,7 +119,7 @@ fn the_scenarios_of_stages() {
     }
 }
 
-/// SAT-T13: whatever way a pod uses a Secret in.
+/// SAT-T13: a pod may use a Secret in any of these ways.
 #[test]
 fn every_use_of_a_secret_by_a_pod_is_seen() {
     let volume = |source: Value| json!({"volumes": [source]});
@@ -191,13 +191,13 @@ fn engine(secrets: &[TokenSecret]) -> TokenEngine {
     engine
 }
 
-/// The two lists of pods that the engine requests; no pod uses anything.
+/// Answers the two lists of pods that the engine requests; no pod uses anything.
 fn lists(engine: &mut TokenEngine) {
     list(engine, &[]);
     list(engine, &[]);
 }
 
-/// The list of pods that the engine requests; `pods` use these Secrets.
+/// Answers the list of pods that the engine requests; `pods` use these Secrets.
 fn list(engine: &mut TokenEngine, pods: &[&str]) {
     let effect = engine.poll_effect().unwrap();
     let Request::Barrier { resource, namespace, .. } = &effect.request else { panic!("{effect:?}") };
@@ -211,8 +211,8 @@ fn list(engine: &mut TokenEngine, pods: &[&str]) {
     engine.finish(effect.id, &Outcome::Applied(None));
 }
 
-/// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion; each after two lists of the
-/// pods.
+/// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion, the first and last after two lists of
+/// the pods.
 #[test]
 fn a_token_is_removed_in_two_stages() {
     let mut engine = engine(&[secret(&json!({}))]);
@@ -245,7 +245,7 @@ fn a_token_is_removed_in_two_stages() {
     let effect = engine.poll_effect().unwrap();
     let Request::Delete { uid, resource_version, .. } = &effect.request else { panic!("{effect:?}") };
     assert_eq!((uid.clone(), *resource_version), (Uid::new("u"), Some(ResourceVersion(5))));
-    // SAT-T16: it has changed, and is decided on again; a use saves it for another period.
+    // SAT-T16: the token has changed, and is decided again; a use saves it for another period.
     engine.finish(effect.id, &Outcome::Conflict);
     assert_eq!(engine.counts().errors, 0);
     let mut saved = secret(&invalid(0));
@@ -274,7 +274,7 @@ fn what_a_pod_mounts_is_left_alone_and_one_list_answers_for_all() {
     assert_eq!(engine.next_wakeup(), Some(noon(1)));
 }
 
-/// A list that lacks a pod is followed by another one, and by nothing else if that has it, or fails.
+/// A list that shows no user is followed by another one, and by nothing else if that shows one or fails.
 #[test]
 fn one_list_without_a_user_proves_nothing() {
     for changes in [json!({}), invalid(366)] {
@@ -302,7 +302,7 @@ fn nothing_happens_without_a_list_of_the_pods_or_a_tracked_day() {
     engine.tick(now().after(1000));
     let again = engine.poll_effect().unwrap();
     assert!(matches!(again.request, Request::Barrier { .. }), "{again:?}");
-    // SAT-T01: the ConfigMap is gone meanwhile.
+    // SAT-T01: the ConfigMap is gone by then.
     engine.observe(Observation::Removed(Kind::TokenTracking.key(&"kube-system".into(), &"c".into())));
     engine.finish(again.id, &Outcome::Applied(None));
     assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));

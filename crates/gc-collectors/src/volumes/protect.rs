@@ -1,5 +1,5 @@
-//! Protection of PersistentVolumes and PersistentVolumeClaims in use (spec `cluster-collectors.md`, 7 and 8): their
-//! finalizers are removed when nothing uses them, and added where they are missing.
+//! Protection of PersistentVolumes and PersistentVolumeClaims in use (spec `cluster-collectors.md`, 7 and 8): their finalizers are
+//! removed when nothing uses them, and added where they are missing.
 
 pub(crate) mod claims;
 pub(crate) mod classes;
@@ -22,12 +22,12 @@ use crate::objects::{Kind, Meta};
 /// Delay before the next list after one that failed or disagreed with the watch, milliseconds.
 pub(crate) const LIST_AGAIN_MILLISECONDS: i64 = 1_000;
 
-/// The state of an object's protection finalizer.
+/// State of an object's protection finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
-    /// The object lives and has it, or is terminating without it.
+    /// The object is living and has it, or is terminating without it.
     Settled,
-    /// The object lives without it.
+    /// The object is living without it.
     Missing,
     /// The object is terminating, and has it.
     Holding,
@@ -42,7 +42,7 @@ pub(crate) fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) 
     }
 }
 
-/// The finalizer added, or removed.
+/// Returns the change that adds or removes the finalizer.
 pub(crate) fn change(
     kind: Kind,
     meta: &Meta,

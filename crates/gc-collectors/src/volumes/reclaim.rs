@@ -1,10 +1,9 @@
-//! Reclaim of PersistentVolumes whose claim is gone (spec `cluster-collectors.md`, 6 and 9), as upstream's PV
-//! controller and CSI external-provisioner do it. Binding and provisioning are out of scope, so the phases `Pending`
-//! and `Available` are never written.
+//! Reclaims PersistentVolumes whose claim is gone (spec `cluster-collectors.md`, 6 and 9), like upstream's PV controller and CSI
+//! external-provisioner. Binding and provisioning are out of scope, so the phases `Pending` and `Available` are never written.
 //!
-//! Storage is deleted only when a live read has shown that the claim is gone, a live list that the volume is not
-//! attached, no other volume has the same storage, and a live read by the adapter, immediately before, that the
-//! volume has not changed since the decision.
+//! Storage is deleted only if a live read has shown that the claim is gone, a live list has shown that the volume is not attached,
+//! no other volume has the same storage, and the adapter has read the volume immediately before and found it unchanged since the
+//! decision.
 
 mod deleters;
 mod index;
@@ -28,24 +27,24 @@ use crate::objects::{Cache, Claim, ClaimReference, Facts, Kind, Source, Volume};
 use deleters::Deleter;
 pub use deleters::Deleters;
 
-/// The finalizer that says that the storage of a CSI volume exists.
+/// Finalizer that marks the existence of a CSI volume's storage.
 pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// The finalizer that says that the storage of any other volume exists.
+/// Finalizer that marks the existence of any other volume's storage.
 pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
-/// The provisioner of host-path volumes.
+/// Provisioner of host-path volumes.
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
-/// Maximum number of deletions in flight per CSI driver: one that does not answer must not delay the others.
+/// Maximum number of deletions in flight per CSI driver, so that one that does not answer cannot delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
 /// Validity of a live read that found no claim, and of a live list that found no attachment, milliseconds.
 const PROOF_MILLISECONDS: i64 = 20_000;
 /// Maximum wait for the watch to deliver the result of a live read, milliseconds.
 const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
-/// First and longest delay after a CSI driver failed, milliseconds (spec 9.2).
+/// First and maximum delay after a CSI driver failed, milliseconds (spec 9.2).
 const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
-/// First and longest delay after anything else failed, milliseconds (spec 6.3).
+/// First and maximum delay after anything else failed, milliseconds (spec 6.3).
 const IN_TREE_RETRY_MILLISECONDS: (i64, i64) = (500, 122_000);
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "reclaim of volumes",
     name: "persistentvolume-binder-controller",
@@ -62,7 +61,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
         rule("", "persistentvolumeclaims", READ),
         rule("storage.k8s.io", "volumeattachments", WATCH),
         rule("storage.k8s.io", "storageclasses", &["get"]),
-        // The Secrets that drivers need for a deletion: read by name, never listed.
+        // Secrets that drivers need for a deletion are read by name, and never listed.
         rule("", "secrets", &["get"]),
         WRITE_EVENTS,
     ],
@@ -72,21 +71,21 @@ fn has_finalizer(volume: &Volume, name: &str) -> bool {
     volume.finalizers.iter().any(|present| **present == *name)
 }
 
-/// The state of a volume's claim.
+/// State of a volume's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
-    /// There never was one.
+    /// There never was a claim.
     None,
-    /// It lives, and is or may become bound to the volume.
+    /// The claim exists, and is or may become bound to the volume.
     Lives {
-        /// It names this volume.
+        /// True if it names this volume.
         bound: bool,
     },
-    /// It lives, and is bound to another volume.
+    /// The claim exists, but is bound to another volume.
     Elsewhere,
-    /// It is gone, by a live read.
+    /// The claim is gone, according to a live read.
     Gone,
-    /// Not observed: a live read is needed.
+    /// The claim was not observed, so a live read is needed.
     Unknown(ClaimReference),
 }
 
@@ -99,13 +98,13 @@ struct FailedDeletion {
     not_before: Timestamp,
 }
 
-/// A live list of attachments in progress.
+/// A live list of attachments, in progress.
 #[derive(Debug)]
 struct LiveList {
     begun: Timestamp,
     /// Volumes that wait for it.
     answers: BTreeSet<ObjectKey>,
-    /// Those of them that it found attached.
+    /// Those of these volumes that it has found attached.
     used: BTreeSet<ObjectKey>,
 }
 
@@ -117,29 +116,29 @@ pub struct VolumeReclaim {
     claims: Cache<Claim>,
     attachments: Cache<Attachment>,
     attached: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// Volumes by claim, to reconcile when it changes.
+    /// Volumes by claim, to reconcile when the claim changes.
     by_claim: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Volumes by their storage, to detect shared storage (BEAT-CSI-7).
     by_storage: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>,
-    /// Claims that a live read has found gone, by their volumes, and when it was sent.
+    /// Claims that a live read has found to be gone, by their volumes, and when the read was sent.
     gone: BTreeMap<ObjectKey, (Uid, Timestamp)>,
-    /// The volumes whose claim is being read, the claim's UID, and since when.
+    /// Volumes whose claim is being read, with the claim's UID and the start of the read.
     asked: BTreeMap<ObjectKey, (Uid, Timestamp)>,
-    /// Claims that exist but that the watch has not delivered: when to check again.
+    /// Times to check again for claims that exist but that the watch has not delivered.
     recheck_at: BTreeMap<ObjectKey, Timestamp>,
-    /// Since when a live list has shown volumes as not attached.
+    /// Time since which a live list has shown volumes as not attached.
     unattached: BTreeMap<ObjectKey, Timestamp>,
     list: Option<LiveList>,
-    /// The delay after a list that failed, or that disagrees with the watch.
+    /// Time before which no list is made, after one that failed or disagreed with the watch.
     no_list_before: Timestamp,
     /// Volumes for the next list.
     waiting: BTreeSet<ObjectKey>,
-    /// The beginning of calls in flight.
+    /// Start of each call in flight.
     calls: BTreeMap<ObjectKey, Timestamp>,
     failed: BTreeMap<ObjectKey, FailedDeletion>,
     /// Volumes whose storage is deleted.
     destroyed: BTreeMap<ObjectKey, Uid>,
-    /// When the reclaim of a volume began.
+    /// Start of each volume's reclaim.
     begun: BTreeMap<ObjectKey, (Uid, Timestamp, Arc<str>)>,
     tallies: [Tally; 5],
     reports: ReportQueue,
@@ -147,14 +146,14 @@ pub struct VolumeReclaim {
 
 const DRIVERLESS: &str = "";
 
-/// The identity of storage: its driver (none for a directory) and its handle or path.
+/// Returns the identity of storage: its driver (none for a directory) and its handle or path.
 fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
     match &volume.source {
         Source::Csi { driver, handle } | Source::InTree { driver, handle } => {
             Some((Arc::clone(driver), Arc::clone(handle)))
         }
         Source::HostPath { path } => {
-            // `/tmp/a`, `/tmp//a/` and `/tmp/./a` are one folder.
+            // `/tmp/a`, `/tmp//a/` and `/tmp/./a` are the same directory.
             let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
             Some((DRIVERLESS.into(), names.fold(String::new(), |path, name| path + "/" + name).into()))
         }
@@ -162,7 +161,7 @@ fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
     }
 }
 
-/// The name in upstream's metrics.
+/// Returns the name in upstream's metrics.
 fn plugin_name(volume: &Volume) -> Arc<str> {
     match &volume.source {
         Source::Csi { driver, .. } => format!("kubernetes.io/csi:{driver}").into(),
@@ -174,7 +173,7 @@ fn plugin_name(volume: &Volume) -> Arc<str> {
 }
 
 impl VolumeReclaim {
-    /// A reclaimer that can delete this.
+    /// Creates a reclaimer that can delete the storage of these deleters.
     #[must_use]
     pub fn new(deleters: Deleters) -> Self {
         Self {
@@ -241,7 +240,7 @@ impl VolumeReclaim {
             }
             Holder::Lives { .. } => return Decision::Leave,
             Holder::Elsewhere if !(deletes && volume.provisioned_by.is_some()) => return Decision::Leave,
-            // Nothing would be done about it.
+            // The result would not matter.
             Holder::Unknown(_) if over && (*volume.policy == *"Retain" || deleter == Deleter::External) => {
                 return Decision::Leave;
             }
@@ -275,8 +274,8 @@ impl VolumeReclaim {
         }
     }
 
-    /// A volume that never had a claim is reclaimed only when it is deleted, because then nothing else would delete
-    /// the storage that was created for it (BEAT-PV-7).
+    /// Decides about a volume that never had a claim. It is reclaimed only when it is deleted, because then nothing else would
+    /// delete the storage that was created for it (BEAT-PV-7).
     fn decide_unclaimed(
         &mut self,
         key: &ObjectKey,
@@ -293,7 +292,7 @@ impl VolumeReclaim {
         if wanted { self.decide_deletion(key, volume, deleter, now) } else { Decision::Leave }
     }
 
-    /// The correct annotation and finalizers.
+    /// Returns the correction of annotation and finalizers, if they need one.
     fn upkeep(&self, volume: &Volume) -> Option<Decision> {
         if let Some(wanted) = Deleters::migration(volume) {
             let moved = if wanted.is_null() { "has not moved" } else { "has moved" };
@@ -331,7 +330,7 @@ impl VolumeReclaim {
             return finish(volume);
         }
         let driver = driver_of(&storage);
-        // A terminating volume without the finalizer has no storage any more (CSI-T04).
+        // A terminating volume without the finalizer no longer has any storage (CSI-T04).
         let stripped = volume.meta.deleting && !has_finalizer(volume, EXTERNAL_FINALIZER);
         if stripped && *driver != *DRIVERLESS {
             return Decision::Leave;
@@ -381,7 +380,7 @@ impl VolumeReclaim {
         }
         let (driver, handle) = storage_of(volume)?;
         let sharing = if *driver == *DRIVERLESS {
-            // A directory inside the directory counts as well, and one around it.
+            // A directory inside this one counts as well, as does one that contains it.
             let below = |path: &str| path.strip_prefix(&*handle).is_some_and(|rest| rest.starts_with('/'));
             let around = handle.match_indices('/').filter_map(|(at, _)| handle.get(..at));
             let around = around.filter_map(|path| self.by_storage.get(&(Arc::clone(&driver), path.into())));
@@ -442,7 +441,7 @@ impl VolumeReclaim {
         self.reports.event(note, why);
     }
 
-    /// A driver, or this machine, has answered.
+    /// Takes the answer of a driver, or of this machine.
     fn answered(
         &mut self,
         (key, uid): (&ObjectKey, &Uid),
@@ -450,7 +449,7 @@ impl VolumeReclaim {
         result: Result<(), StorageFailure>,
         now: Timestamp,
     ) {
-        // Another volume may have the name by now, and its storage was not meant.
+        // Another volume may have the name by now, whose storage was not meant.
         let Some(volume) = self.volumes.get(key).filter(|volume| volume.meta.uid == *uid).cloned() else {
             return;
         };
@@ -499,8 +498,8 @@ impl VolumeReclaim {
             .insert(key.clone(), FailedDeletion { uid, message, times: times.saturating_add(1), not_before });
     }
 
-    /// Volumes, claims or attachments are listed again, perhaps because a backup was restored: what live reads and lists have
-    /// shown, and are about to show, is about another history.
+    /// Forgets what live reads and lists have shown, and will show, when volumes, claims or attachments are listed again, perhaps
+    /// because a backup was restored: it is about another history.
     fn doubt(&mut self) {
         self.gone.clear();
         self.asked.clear();
@@ -548,7 +547,7 @@ fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String)
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// Phase and message; an empty message is removed.
+/// Returns an update of phase and message; an empty message is removed.
 fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fact: String) -> Decision {
     let message = (!message.is_empty()).then_some(message);
     let status = json!({"phase": phase, "message": message});
@@ -561,7 +560,8 @@ fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Decision {
     Decision::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
 }
 
-/// The storage is deleted: the object is deleted, then the finalizers that protected the storage are removed.
+/// Returns the decision once the storage is deleted: the object is deleted first, then the finalizers that protected the storage
+/// are removed.
 fn finish(volume: &Volume) -> Decision {
     let meta = &volume.meta;
     let fact = "its storage has been destroyed".to_owned();
@@ -688,11 +688,11 @@ impl Collector for VolumeReclaim {
             Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
             Request::Outside { .. } => {
                 self.calls.remove(key);
-                // The failure is reported at once.
+                // The failure is reported immediately.
                 dirty.push(key.clone());
             }
             Request::Read { .. } => {
-                // The requested claim, whatever the volume names by now.
+                // The answer is about the requested claim, whatever the volume names by now.
                 let Some((uid, begun)) = self.asked.remove(key) else { return };
                 match outcome {
                     Outcome::Found(found) if found.uid == uid => {

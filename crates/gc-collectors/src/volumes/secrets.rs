@@ -1,10 +1,10 @@
-//! Secret for a deletion of storage (spec `cluster-collectors.md`, 9.7).
+//! The Secret that a driver needs for deleting storage (spec `cluster-collectors.md`, 9.7).
 
 use std::collections::BTreeMap;
 
 use gc_types::DeletionSecret;
 
-/// The key of a Secret.
+/// Namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
     /// Namespace.
@@ -13,24 +13,24 @@ pub struct SecretPlace {
     pub name: String,
 }
 
-/// Next object to read.
+/// Source of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// Nothing: the deletion has no secrets.
+    /// None: the deletion uses no Secret.
     None,
     /// This Secret.
     Secret(SecretPlace),
-    /// The parameters of this StorageClass, which name it.
+    /// The parameters of this StorageClass, which name the Secret.
     Class(String),
 }
 
-/// Why the parameters of a class name no Secret.
+/// Reason why the parameters of a class name no Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Only one of the two parameters is there.
+    /// Only one of the two parameters exists.
     #[error("either name and namespace for provisioner secrets specified, both must be specified")]
     Half,
-    /// A token that is unknown, or that only a claim could resolve.
+    /// The template contains a token that is unknown, or that only a claim could resolve.
     #[error("{parameter} {template:?} cannot be resolved: {token:?} is not known when a volume is deleted")]
     Token {
         /// Name of the parameter.
@@ -52,14 +52,14 @@ pub enum TemplateError {
     },
 }
 
-/// The annotations of a volume, and whether its class has to be read.
+/// Returns the source according to the annotations of a volume: they name the Secret, or its class has to be read.
 #[must_use]
 pub fn source(secret: &DeletionSecret) -> SecretSource {
     match (&secret.name, &secret.namespace) {
         (Some(name), Some(namespace)) if !name.is_empty() && !namespace.is_empty() => {
             SecretSource::Secret(SecretPlace { namespace: namespace.to_string(), name: name.to_string() })
         }
-        // Both exist, and at least one is empty.
+        // Both exist, but at least one is empty.
         (Some(_), Some(_)) => SecretSource::None,
         _ => match (&secret.class, &secret.claim) {
             (Some(class), Some(_)) if !class.is_empty() => SecretSource::Class(class.to_string()),
@@ -71,7 +71,7 @@ pub fn source(secret: &DeletionSecret) -> SecretSource {
 const NAME: &str = "csi.storage.k8s.io/provisioner-secret-name";
 const NAMESPACE: &str = "csi.storage.k8s.io/provisioner-secret-namespace";
 
-/// The parameters of a class, for a volume of this name whose claim is gone.
+/// Resolves the parameters of a class, for a volume of this name whose claim is gone.
 pub fn of_class(
     parameters: &BTreeMap<String, String>,
     volume: &str,

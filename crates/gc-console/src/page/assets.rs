@@ -1,4 +1,4 @@
-//! The files of the page, as `ui/build.mjs` makes them. They are in the repository, so that a build needs no Node.
+//! Files of the page, as `ui/build.mjs` creates them. They are in the repository, so a build needs no Node.
 
 use bytes::Bytes;
 use gc_apiserver::{ExtensionAnswer, ExtensionBody};
@@ -17,10 +17,10 @@ const FILES: [(&str, &str, &[u8]); 7] = [
 /// Page for a browser without a session.
 const SIGN_IN: &str = include_str!("../../../../ui/dist/sign-in.html");
 
-/// Page for a browser that follows a link of another site.
+/// Page for a browser that follows a link from another site.
 const ENTER: &str = include_str!("../../../../ui/dist/enter.html");
 
-/// Files that need no session: they show nothing of a cluster.
+/// Files that need no session, because they show nothing of a cluster.
 const PUBLIC: [&str; 4] = ["/ui/app.css", "/ui/icon.svg", "/ui/enter.js", "/ui/sign-in.js"];
 
 fn file(code: u16, content_type: &'static str, content: &'static [u8]) -> ExtensionAnswer {
@@ -28,7 +28,7 @@ fn file(code: u16, content_type: &'static str, content: &'static [u8]) -> Extens
     ExtensionAnswer { code, content_type, headers: Vec::new(), body }
 }
 
-/// The file of a path. Without a session, the answer explains how to get one.
+/// Returns the file at a path. Without a session, the answer explains how to get one.
 pub(crate) fn answer(path: &str, signed_in: bool) -> Option<ExtensionAnswer> {
     let (path, content_type, content) = *FILES.iter().find(|(known, ..)| *known == path)?;
     if signed_in || PUBLIC.contains(&path) {
@@ -37,12 +37,12 @@ pub(crate) fn answer(path: &str, signed_in: bool) -> Option<ExtensionAnswer> {
     Some(sign_in())
 }
 
-/// A page without content that comes again, from this site.
+/// Returns a blank page that reloads itself from this site.
 pub(super) fn enter() -> ExtensionAnswer {
     file(200, "text/html; charset=utf-8", ENTER.as_bytes())
 }
 
-/// Returns the page for a missing session or a spent link.
+/// Returns the page for a missing session or a used link.
 pub(super) fn sign_in() -> ExtensionAnswer {
     file(401, "text/html; charset=utf-8", SIGN_IN.as_bytes())
 }

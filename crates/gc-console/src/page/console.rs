@@ -11,7 +11,7 @@ use gc_registry::api::UserInfo;
 
 use super::Page;
 
-/// Returns the maker of a page for a server and for each of its forks.
+/// Returns a function that creates the page of a server and of each of its forks.
 #[must_use]
 pub fn maker() -> MakeConsole {
     Arc::new(|clock, journal| Arc::new(Page::new(clock.clone(), journal)))

@@ -1,4 +1,4 @@
-//! Deletions from the page: the plan that is shown, the order to carry it out, and what is left of it.
+//! Deletions from the page: the plan that is shown, the order to execute it, and its progress.
 
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
 use gc_explain::plan::Fate;
@@ -14,11 +14,11 @@ use super::refusal::Refusal;
 use super::requester::{Requester, who};
 use super::{ANSWER_PATIENCE, Page, overview, parameter, read_order, subject, views};
 
-/// Objects of a plan that are named.
+/// Maximum number of objects of a plan that are named.
 const PLAN_NAMED: usize = 1_000;
-/// Objects of one fate and kind that are named.
+/// Maximum number of objects of one fate and kind that are named.
 const NAMED_OF_GROUP: usize = 8;
-/// Root causes of a deletion that is stuck which are named.
+/// Maximum number of root causes that are named for a stuck deletion.
 const CAUSES_NAMED: usize = 10;
 
 #[derive(Deserialize)]
@@ -30,9 +30,9 @@ struct DeleteOrder {
     policy: String,
     /// Number of objects that the confirmed plan deletes.
     objects: usize,
-    /// Number of volumes that it loses.
+    /// Number of volumes whose storage it loses.
     lost_volumes: usize,
-    /// The name of the object, typed, where the plan asks for it.
+    /// Name of the object as typed, if the plan requires it.
     #[serde(default)]
     typed: String,
 }
@@ -64,7 +64,7 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &shown))
     }
 
-    /// A plan as it is shown, kept for maps.
+    /// Returns a plan for display, and keeps it for maps.
     async fn shown(
         &self,
         planned: &PlannedDeletion,
@@ -94,7 +94,7 @@ impl Page {
             let message = "this much is deleted only when the name of the object is typed";
             return Err(Refusal::new(422, "NameNotTyped", message));
         }
-        // Everything that can fail comes before: an error afterwards would say that nothing was deleted.
+        // Everything that can fail comes before: an error afterwards would suggest that nothing was deleted.
         let kept = kept(&planned, user).await?;
         question.delete(&planned).await?;
         let Subject { resource, namespace, name } = &order.subject;
@@ -111,7 +111,7 @@ impl Page {
         Ok(ExtensionAnswer::json(202, &document))
     }
 
-    /// Returns the remaining part of a deletion, as the user sees it, and the reason if it is stuck.
+    /// Returns the remaining part of a deletion, as the user may see it, and the reason if it is stuck.
     pub(crate) async fn remaining(
         &self,
         request: &ExtensionRequest,
@@ -146,13 +146,13 @@ async fn kept(planned: &PlannedDeletion, user: &Requester) -> Result<KeptPlan, R
     Ok(KeptPlan::new(&planned.radius, now, is_listed))
 }
 
-/// Returns the objects of a deletion that a view still has: all, if it is older than the deletion.
+/// Returns the objects of a deletion that a view still contains: all, if it is older than the deletion.
 fn left(deletion: &KeptPlan, view: &View) -> Vec<Uid> {
     let is_older = view.now < deletion.at;
     deletion.going().filter(|uid| is_older || view.has(uid)).cloned().collect()
 }
 
-/// Formats the remaining objects, sorted by UID, and the root causes that hold them.
+/// Formats the remaining objects, sorted by UID, and the root causes that block them.
 fn remaining_value(deletion: &KeptPlan, left: &[Uid], view: &View) -> Value {
     let is_left = |uid: &str| left.binary_search(&Uid::new(uid)).is_ok();
     let holds = |row: &&Row| row.places().any(|place| is_left(&place.uid));
@@ -171,7 +171,8 @@ fn remaining_value(deletion: &KeptPlan, left: &[Uid], view: &View) -> Value {
     })
 }
 
-/// A plan with at most [`PLAN_NAMED`] objects, all of them counted by fate and kind, and what has to be typed to carry it out.
+/// Formats a plan with at most [`PLAN_NAMED`] objects, the number of objects by fate and kind, and what has to be typed to execute
+/// it.
 fn plan_value(planned: &PlannedDeletion) -> Value {
     let mut value = planned.radius.value();
     let mut omitted = 0;

@@ -1,9 +1,10 @@
-//! Feed of the collectors' changes: a ring of the newest ones for all readers, and counts of the last hour.
+//! Feed of the collectors' changes: a ring of the most recent ones for all readers, and counts of the last hour.
 //!
-//! A deleted object is counted once, when it is gone: at once, or when what kept it after its deletion was requested has let it go.
+//! A deleted object is counted once, when it is gone: immediately, or when nothing blocks it any more after its deletion was
+//! requested.
 //!
-//! A reader costs no memory but its position in the ring. A slow reader gets the newest changes and the number of
-//! changes that were skipped.
+//! A reader costs no memory except for its position in the ring. A slow reader gets the most recent changes, and the number of
+//! those that were skipped.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,31 +20,32 @@ use gc_types::{Change, Effect, Event, ObjectKey, Outcome, Request, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Changes that are kept.
+/// Number of changes that are kept.
 const KEPT_ENTRIES: usize = 4096;
-/// Longest text of a filter, in characters.
+/// Maximum length of a filter's text, in characters.
 const LONGEST_FILTER: usize = 256;
-/// Minutes that are counted.
+/// Number of minutes that are counted.
 pub(crate) const MINUTES: usize = 60;
-/// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
+/// Maximum number of kinds of changes that are counted separately in one minute; others are counted without their namespace and
+/// resource.
 const COUNTED_APART: usize = 2048;
 
-/// Objects that remain after their deletion was requested, at most; further ones are counted at once.
+/// Maximum number of objects that are tracked after their deletion was requested; further ones are counted immediately.
 const PENDING: usize = 16_384;
 
-/// Subject of a change, as rights are given.
+/// Subject of a change, as permissions refer to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChangeSubject {
     /// API group.
     pub(crate) group: Arc<str>,
-    /// Plural name; empty where it is not known.
+    /// Plural name; empty if unknown.
     pub(crate) resource: Arc<str>,
     /// Namespace; empty at cluster scope.
     pub(crate) namespace: Arc<str>,
 }
 
 impl ChangeSubject {
-    /// Nodes.
+    /// Returns the subject of changes to nodes.
     pub(crate) fn of_nodes() -> Self {
         Self { resource: "nodes".into(), ..Self::default() }
     }
@@ -68,7 +70,7 @@ struct FinishedEffect {
 
 /// One change.
 pub(crate) struct Entry {
-    /// Its number; they rise by one.
+    /// Number of the entry; numbers increase by one.
     pub(crate) number: u64,
     /// Subject of the change.
     pub(crate) about: ChangeSubject,
@@ -83,7 +85,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// As a line of the journal.
+    /// Converts to JSON, like a line of the journal.
     pub(crate) fn value(&self) -> Value {
         let mut value = match &self.content {
             Content::Effect(finished) => {
@@ -105,14 +107,14 @@ impl Entry {
             let value = self.value();
             let text = |field: &str| value[field].as_str().unwrap_or_default();
             let seen = ["namespace", "verb", "verdict", "message", "controller", "outcome"];
-            // As readers see it, and type it.
+            // The form that readers see, and type.
             let object = format!("{}/{}", text("kind"), text("name"));
             let texts: Vec<&str> = std::iter::once(&*object).chain(seen.map(text)).collect();
             texts.join(" ").to_lowercase().into()
         })
     }
 
-    /// The same as text, written once for all readers.
+    /// Returns the JSON text, built once for all readers.
     pub(crate) fn json(&self) -> &Arc<str> {
         self.json.get_or_init(|| self.value().to_string().into())
     }
@@ -121,26 +123,27 @@ impl Entry {
 /// Selection of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Filter {
-    /// Empty for all.
+    /// Namespace; empty for all.
     namespace: String,
-    /// In lower case; a change has all of them.
+    /// Words in lower case; a change must contain all of them.
     words: Vec<String>,
 }
 
 impl Filter {
-    /// Of a namespace, if it is not empty, with all words of this text, of which [`LONGEST_FILTER`] characters count.
+    /// Creates a filter for a namespace, unless that is empty, and all words of this text, of which [`LONGEST_FILTER`] characters
+    /// count.
     pub(crate) fn new(namespace: &str, text: &str) -> Self {
         let text: String = text.chars().take(LONGEST_FILTER).collect::<String>().to_lowercase();
         let words = text.split_whitespace().map(str::to_owned).collect();
         Self { namespace: namespace.to_owned(), words }
     }
 
-    /// Reports whether it wants everything.
+    /// Reports whether it accepts everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.namespace.is_empty() && self.words.is_empty()
     }
 
-    /// Reports whether it wants this change.
+    /// Reports whether it accepts this change.
     pub(crate) fn fits(&self, entry: &Entry) -> bool {
         (self.namespace.is_empty() || *entry.about.namespace == *self.namespace)
             && self.words.iter().all(|word| entry.words().contains(word.as_str()))
@@ -151,7 +154,7 @@ impl Filter {
 struct Minute {
     /// Minutes since the epoch.
     number: i64,
-    /// Deletions by collector and what they were about.
+    /// Deletions by collector and subject.
     deletions: BTreeMap<(&'static str, ChangeSubject), u64>,
 }
 
@@ -164,7 +167,7 @@ struct Ring {
     pending: BTreeMap<(ChangeSubject, Arc<str>), PendingDeletion>,
 }
 
-/// A deletion that a collector has requested, of an object that is still there.
+/// A deletion that a collector has requested, of an object that still exists.
 struct PendingDeletion {
     uid: Uid,
     controller: &'static str,
@@ -179,17 +182,17 @@ struct PageState {
     run: i64,
     ring: Mutex<Ring>,
     next: watch::Sender<u64>,
-    /// Number of deletions that are pending, so that most removals need no lock.
+    /// Number of pending deletions, so that most removals need no lock.
     pending: AtomicUsize,
     node_breaker: Mutex<Option<NodeBreaker>>,
 }
 
-/// Why no node is deleted: too many machines are missing at once.
+/// Reason why no node is deleted: too many machines are missing at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeBreaker {
-    /// Nodes that are there, and whose machines are missing.
+    /// Number of existing nodes whose machines are missing.
     pub(crate) missing: u64,
-    /// Since when no node is deleted.
+    /// Time since which no node is deleted.
     pub(crate) since: jiff::Timestamp,
 }
 
@@ -207,18 +210,18 @@ impl Default for Feed {
 
 /// Changes that a reader has not seen.
 pub(crate) struct Unread {
-    /// The oldest first.
+    /// Changes, oldest first.
     pub(crate) entries: Vec<Arc<Entry>>,
-    /// Older ones, which are not kept any more.
+    /// Number of older ones that are no longer kept.
     pub(crate) lost: u64,
 }
 
 /// Deletions of one collector in the last hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HourlyDeletions {
-    /// Its name.
+    /// Name of the collector.
     pub(crate) controller: &'static str,
-    /// In each minute, the last one being now.
+    /// Number in each minute, the last one being the current one.
     pub(crate) minutes: Vec<u64>,
 }
 
@@ -227,33 +230,33 @@ impl Feed {
         self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what one collector does.
+    /// Returns the observer for one collector.
     pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         self.lock().controllers.insert(controller.name());
         self.observer_of(controller.name(), table)
     }
 
-    /// Writes down what something deletes that is not a collector.
+    /// Returns the observer for a component that is not a collector.
     pub(crate) fn observer_of(&self, name: &'static str, table: &ResourceTable) -> Arc<dyn Observer> {
         Arc::new(FeedObserver { feed: self.clone(), controller: name, table: table.clone() })
     }
 
-    /// These collectors will run, and count before they have begun.
+    /// Announces collectors that will run, and which count before they have begun.
     pub(crate) fn expect(&self, controllers: &[Controller]) {
         self.lock().controllers.extend(controllers.iter().map(|controller| controller.name()));
     }
 
-    /// The names of the collectors that run.
+    /// Returns the names of the running collectors.
     pub(crate) fn controllers(&self) -> BTreeSet<&'static str> {
         self.lock().controllers.clone()
     }
 
-    /// Says when there is something new: the number of the next change.
+    /// Returns a channel with the number of the next change, which is notified of new ones.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.next.subscribe()
     }
 
-    /// The number of the oldest change that is kept.
+    /// Returns the number of the oldest change that is kept.
     pub(crate) fn first(&self) -> u64 {
         let ring = self.lock();
         ring.entries.front().map_or(ring.next, |entry| entry.number)
@@ -264,7 +267,7 @@ impl Feed {
         format!("{}-{number}", self.0.run)
     }
 
-    /// The number of a place, which may be given alone; none if it is that of another run of the server.
+    /// Returns the number of a position, which may be given alone; `None` if it belongs to another run of the server.
     pub(crate) fn number(&self, place: &str) -> Option<u64> {
         let number = match place.split_once('-') {
             Some((run, number)) => Some(number).filter(|_| run.parse() == Ok(self.0.run))?,
@@ -289,8 +292,8 @@ impl Feed {
         }
     }
 
-    /// The newest changes of an object, the newest first. Without its UID, of the last object of that name: an earlier one is
-    /// another object.
+    /// Returns the most recent changes of an object, newest first. Without its UID, those of the last object of that name: an
+    /// earlier one is another object.
     pub(crate) fn of_object(
         &self,
         about: &ChangeSubject,
@@ -305,12 +308,12 @@ impl Feed {
         let named: Vec<Value> = named.iter().map(|entry| entry.value()).collect();
         let of = |value: &Value| value["uid"].as_str().map(Uid::new);
         let uid = uid.cloned().or_else(|| named.iter().find_map(of));
-        // A change that names no UID may be about this object.
+        // A change without a UID may be about this object.
         let fits = |value: &Value| of(value).is_none_or(|one| Some(&one) == uid.as_ref());
         named.into_iter().filter(fits).take(most).collect()
     }
 
-    /// Deletions in the last hour by collector, of what may be seen.
+    /// Returns deletions in the last hour by collector, restricted to what may be seen.
     pub(crate) fn collected(
         &self,
         now: jiff::Timestamp,
@@ -373,13 +376,13 @@ impl Feed {
         ring.entries.push_back(Arc::new(Entry { number, about, name, content, time, json, words }));
         let next = ring.next;
         drop(ring);
-        // Another change may have been announced meanwhile.
+        // Another change may have been announced in the meantime.
         self.0.next.send_modify(|known| *known = next.max(*known));
     }
 }
 
 impl Feed {
-    /// An object is gone: of this UID, or whatever had the name.
+    /// Handles an object that is gone, identified by its UID or, without one, by its name.
     fn gone(&self, observer: &FeedObserver, key: &ObjectKey, uid: Option<&Uid>) {
         if self.0.pending.load(Ordering::Acquire) == 0 {
             return;
@@ -391,7 +394,7 @@ impl Feed {
     }
 }
 
-/// Minutes since the epoch.
+/// Returns the minutes since the epoch.
 fn minute_of(time: jiff::Timestamp) -> i64 {
     time.as_second().div_euclid(60)
 }
@@ -416,7 +419,7 @@ impl Ring {
                     self.pending.insert(place, PendingDeletion { uid: uid.clone(), controller });
                 }
             }
-            // At once, or with its last finalizer.
+            // Immediately, or with its last finalizer.
             Outcome::Applied(None) => {
                 let was_pending = self.end_deletion(minute, (about, name), Some(uid));
                 if !was_pending && is_deletion(&effect.request) {
@@ -427,7 +430,7 @@ impl Ring {
         }
     }
 
-    /// Counts a pending deletion whose object is gone, for the collector that asked for it first. Whether there was one.
+    /// Counts a pending deletion whose object is gone, for the collector that requested it first. Returns whether there was one.
     fn end_deletion(
         &mut self,
         minute: i64,
@@ -460,7 +463,7 @@ impl Ring {
     }
 }
 
-/// The UID of the object that a request deletes, or may end.
+/// Returns the UID of the object that a request deletes, or may remove.
 fn uid_of(request: &Request) -> Option<&Uid> {
     match request {
         Request::Delete { uid, .. }
@@ -481,7 +484,7 @@ struct FeedObserver {
 }
 
 impl FeedObserver {
-    /// What a change of an object is about.
+    /// Returns the subject of a change of an object.
     fn subject(&self, key: &ObjectKey) -> ChangeSubject {
         let route = self.table.get(key.resource);
         ChangeSubject {
@@ -679,7 +682,7 @@ mod tests {
         let outcomes =
             feed.since(0).entries.iter().map(|entry| entry.value()["outcome"].clone()).collect::<Vec<_>>();
         assert_eq!(outcomes, ["requested", "requested"]);
-        // Another collector ends what the first one has asked for.
+        // Another collector finishes what the first one has requested.
         said(&pods, &web, false);
         assert_eq!(count(), [1, 0]);
         let key =
@@ -708,7 +711,7 @@ mod tests {
         let mut in_shop = |about: &ChangeSubject| &*about.namespace == "shop";
         let collected = feed.collected(now, &mut in_shop);
         assert_eq!(collected.len(), 1);
-        // The minute may have ended meanwhile.
+        // The minute may have ended in the meantime.
         assert_eq!(collected[0].minutes.iter().sum::<u64>(), 2);
         let later = now + jiff::SignedDuration::from_mins(61);
         assert_eq!(feed.collected(later, &mut |_| true)[0].minutes, [0; MINUTES]);

@@ -1,4 +1,4 @@
-//! Home of the page: a server in this process, or collectors beside a server elsewhere.
+//! Origin of the page: a server in this process, or collectors beside a server elsewhere.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,20 +14,20 @@ use tokio::sync::watch;
 
 use super::overview::{Mode, StoppedResource};
 
-/// Home of the page.
+/// Origin of the page.
 pub(super) enum Home {
-    /// That of a server in this process and its collectors: the way to ask it as others, and its address. Known once the
-    /// server has begun, which keeps its page.
+    /// A server in this process with its collectors: access on behalf of users, and its address. Set once the server has begun,
+    /// which owns the page.
     Embedded(OnceLock<WeakInProcess>),
-    /// That of collectors beside a server elsewhere.
+    /// Collectors beside a server elsewhere.
     Attached(AttachedCollectors),
 }
 
 /// Collectors beside a server elsewhere.
 pub struct AttachedCollectors {
-    /// Writes orders to the Lease, with the rights of the collectors.
+    /// Client that writes orders to the Lease, with the permissions of the collectors.
     pub client: ApiClient,
-    /// That Lease.
+    /// Lease with the orders.
     pub lease: LeaseName,
     /// Leadership of these collectors.
     pub leadership: Leadership,
@@ -39,7 +39,7 @@ pub struct AttachedCollectors {
     pub journal: Arc<Journal>,
     /// True if the page takes orders.
     pub takes_orders: bool,
-    /// The graph of the owner-reference collector, if it runs.
+    /// Graph of the owner-reference collector, if it runs.
     pub resident: Option<Arc<dyn Resident>>,
 }
 
@@ -53,7 +53,7 @@ impl AttachedCollectors {
         }
     }
 
-    /// What the circuit breaker has stopped. Its reasons count objects of all namespaces.
+    /// Returns the resources that the circuit breaker has stopped. The reasons count objects of all namespaces.
     pub(crate) fn stopped(&self, sees_all: bool) -> Vec<StoppedResource> {
         let stopped = |trip: Trip| StoppedResource {
             resource: trip.resource.to_string(),

@@ -1,5 +1,5 @@
-//! The page of `kubegc run`: a listener of its own over TLS, for users whom the API server knows by their bearer token. Questions
-//! are asked with that token, so that answers have the user's rights. Nothing is changed unless `--ui-orders` is given.
+//! The page of `kubegc run`: a separate listener over TLS, for users whom the API server authenticates by their bearer token.
+//! Questions use that token, so that answers reflect the user's permissions. Nothing is changed unless `--ui-orders` is given.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use hyper::body::Incoming;
 use super::requester::{Cluster, Requester};
 use super::{MAXIMUM_ORDER_BYTES, Page, Refusal, guard};
 
-/// Connections served at once; for one more, an idle one ends. Each reader of the feed has one.
+/// Maximum number of connections; for one more, an idle one is closed. Each reader of the feed has one.
 const MAXIMUM_CONNECTIONS: usize = 512;
 /// Maximum time to receive the body of an order.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
-/// Headers of requests on behalf of somebody else.
+/// Prefix of headers for requests on behalf of somebody else.
 const IMPERSONATION: &str = "impersonate-";
 
-/// The page, and who may ask for it.
+/// The page, and the authentication of its users.
 struct Door {
     page: Page,
     cluster: Arc<Cluster>,
@@ -45,7 +45,7 @@ pub async fn serve(
     listening.await.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// The bearer token of a request.
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
@@ -60,7 +60,7 @@ impl Door {
         answer.unwrap_or_else(|| guard::protected(not_found().answer()))
     }
 
-    /// The request and who makes it. Without known credentials only the page itself can be asked for.
+    /// Returns the request with its user. Without valid credentials, only the page itself can be requested.
     async fn admit(
         &self,
         request: Request<Incoming>,
@@ -95,7 +95,7 @@ impl Door {
         Ok((ExtensionRequest { method, path, query, headers, body, user, origin: None }, visitor))
     }
 
-    /// Authenticates the user of a request; `None` without credentials that are known.
+    /// Authenticates the user of a request; `None` without valid credentials.
     async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -108,7 +108,7 @@ impl Door {
             None if Page::accepts_session(path) => self.page.sessions().bearer(headers, now),
             None => None,
         };
-        // The token of a session is reviewed again and again: a session does not outlive it.
+        // The token of a session is reviewed repeatedly, so a session does not outlive it.
         let Some(token) = token else { return Ok(None) };
         let found = self.cluster.visitor(&token).await?;
         match &found {
@@ -119,7 +119,7 @@ impl Door {
     }
 }
 
-/// The body of an order, within a bounded time and size.
+/// Returns the body of an order, within a bounded time and size.
 async fn order(body: Incoming) -> Result<Bytes, Refusal> {
     let read = tokio::time::timeout(BODY_PATIENCE, Limited::new(body, MAXIMUM_ORDER_BYTES).collect()).await;
     match read {

@@ -1,4 +1,4 @@
-//! Maps of ownership, with which of their objects are ready.
+//! Maps of ownership, with the readiness of their objects.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,28 +14,28 @@ use super::refusal::Refusal;
 use super::requester::{Requester, who};
 use super::{ANSWER_PATIENCE, Page, parameter, plans, views};
 
-/// What maps show only if they are asked for: Events own nothing and outnumber what they are about.
+/// Resource that maps show only on request: Events own nothing, and outnumber the objects that they are about.
 const EVENTS: &str = "events";
 
 /// Selection of a map, and its contents besides the graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MapQuestion {
-    /// Around the object of this UID, if there is one, otherwise of a namespace.
+    /// UID of the object that the map is around; `None` for a namespace.
     uid: Option<String>,
     namespace: String,
     budget: usize,
-    /// A plan that was shown.
+    /// Identifier of a plan that was shown.
     plan: Option<String>,
-    /// `resource/namespace/name` of an object that is a node of its own.
+    /// `resource/namespace/name` of an object that gets a node of its own.
     selected: Option<String>,
     /// UIDs of objects whose groups are drawn member by member, in the order in which they were expanded.
     expanded: Vec<Uid>,
-    /// The resources that are drawn; without it, all but Events.
+    /// Resources that are drawn; `None` for all except Events.
     kinds: Option<BTreeSet<String>>,
 }
 
 impl MapQuestion {
-    /// Reads the question of a request about a namespace.
+    /// Parses the question in a request about a namespace.
     pub(super) fn of(request: &ExtensionRequest, namespace: String) -> Result<Self, Refusal> {
         let budget = match parameter(request, "budget") {
             None => DEFAULT_BUDGET,
@@ -63,7 +63,7 @@ impl MapQuestion {
 }
 
 impl Page {
-    /// A map, and how long it is valid: until what the user may see is checked again.
+    /// Returns a map, and how long it is valid: until the user's permissions are checked again.
     pub(super) async fn map(
         &self,
         question: &MapQuestion,
@@ -96,12 +96,12 @@ impl Page {
         let mut map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
         let begun = Instant::now();
         self.examine(&mut map, &view, user).await;
-        // What this cost rests as long as the lists of a view do.
+        // Its cost is limited like that of the lists of a view.
         let rest = begun.elapsed() * views::REST_FACTOR;
         Ok((map.value(), until.saturating_duration_since(Instant::now()).max(rest)))
     }
 
-    /// Adds to a map which of its objects are ready, as far as the user may read them.
+    /// Adds to a map the readiness of its objects, as far as the user may read them.
     async fn examine(&self, map: &mut Map, view: &View, user: &Requester) {
         let is_examined = |key: &ObjectKey| {
             view.survey.resource(key).is_some_and(|resource| Health::is_examined(&resource.name))
@@ -112,7 +112,7 @@ impl Page {
         if keys.is_empty() {
             return;
         }
-        // A map without readiness is worth more than none.
+        // A map without readiness is better than none.
         let Ok(gatherer) = self.gatherer(user).await else { return };
         let Ok(columns) = tokio::time::timeout(ANSWER_PATIENCE, gatherer.columns(keys.iter())).await else {
             return;

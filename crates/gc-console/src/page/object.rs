@@ -1,4 +1,4 @@
-//! One object: why it is or is not deleted, what depends on it, and what was done about it.
+//! One object: why it is or is not deleted, its dependents, and what was done about it.
 
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
 use gc_explain::stuck::Place;
@@ -10,9 +10,9 @@ use super::refusal::Refusal;
 use super::requester::{Requester, Sight};
 use super::{ANSWER_PATIENCE, Page, feed, overview, parameter, subject};
 
-/// Lines of the journal about one object.
+/// Maximum number of journal lines about one object.
 const JOURNAL_LINES: usize = 50;
-/// Dependents of one object that are named.
+/// Maximum number of dependents of one object that are named.
 const DEPENDENTS_NAMED: usize = 50;
 
 impl Page {
@@ -35,7 +35,7 @@ impl Page {
             None => None,
         };
         let mut journal = Vec::new();
-        // The journal of a deleted object is shown to users who may list its kind.
+        // Users who may list its kind see the journal of a deleted object.
         let resource = question.resource();
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;

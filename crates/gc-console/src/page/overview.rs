@@ -1,4 +1,4 @@
-//! The first screen as data.
+//! The first screen as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,49 +11,49 @@ use serde_json::{Value, json};
 
 use super::feed::{HourlyDeletions, NodeBreaker};
 
-/// Terminating objects that are named.
+/// Maximum number of terminating objects that are named.
 const TERMINATING_NAMED: usize = 100;
-/// Rows of root causes that are shown.
+/// Maximum number of root causes that are shown.
 const ROWS_SHOWN: usize = 100;
-/// Objects that one row names.
+/// Maximum number of objects that one row names.
 const OBJECTS_OF_ROW: usize = 20;
-/// Objects that a search finds.
+/// Maximum number of objects that a search returns.
 const FOUND: usize = 50;
-/// Longest text that is searched for.
+/// Maximum length of a search text.
 const LONGEST_SEARCH: usize = 256;
 
 /// Mode of the collectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// It is not known: no collector was asked.
+    /// Unknown, because no collector was queried.
     Unknown,
-    /// They collect.
+    /// Collecting.
     Acting,
-    /// Another replica has the Lease.
+    /// Another replica holds the Lease.
     Standby,
-    /// Deletions are reported, and none is made.
+    /// Deletions are only reported.
     DryRun,
     /// Decisions are compared with those of kube-controller-manager.
     Observing,
-    /// Somebody has stopped them.
+    /// Somebody has paused them.
     Paused {
-        /// Why, in the words of who did it.
+        /// Reason, in the user's words.
         reason: String,
         /// The user.
         by: String,
-        /// When.
+        /// Time.
         since: String,
     },
 }
 
-/// Formats the note on the Lease about a pause that a user has ordered from the page.
+/// Formats the note on the Lease about a pause that a user has ordered on the page.
 pub(super) fn pause_note(time: &str, reason: &str, user: &str) -> String {
     format!("{time}: {reason} (by {user})")
 }
 
 impl Mode {
-    /// Reads a note, which the page, `kubegc pause`, or anybody with kubectl has written. What it does not say is taken
-    /// from the moment of reading.
+    /// Parses a note, which the page, `kubegc pause`, or anybody with kubectl may have written. Missing parts are taken from the
+    /// time of reading.
     pub(crate) fn paused(note: &str, now: jiff::Timestamp) -> Self {
         let noted = note.split_once(": ").and_then(|(time, rest)| Some((time.parse().ok()?, rest)));
         let (since, rest) = noted.unwrap_or((now, note));
@@ -62,7 +62,7 @@ impl Mode {
         Self::Paused { reason: reason.to_owned(), by: by.to_owned(), since: since.to_string() }
     }
 
-    /// As data.
+    /// Converts to JSON.
     pub(super) fn value(&self) -> Value {
         match self {
             Self::Unknown => json!({"state": "Unknown"}),
@@ -83,36 +83,36 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) user: &'a str,
     /// True if the user may see everything.
     pub(crate) sees_all: bool,
-    /// Namespaces of the user that are not shown.
+    /// Number of the user's namespaces that are not shown.
     pub(crate) namespaces_omitted: usize,
     /// True if the user may pause the collectors.
     pub(crate) may_pause: bool,
-    /// True if the page takes orders to delete.
+    /// True if the page accepts orders to delete.
     pub(crate) may_delete: bool,
     /// Mode of the collectors.
     pub(crate) mode: Mode,
-    /// What the circuit breaker has stopped.
+    /// Resources that the circuit breaker has stopped.
     pub(crate) stopped: Vec<StoppedResource>,
-    /// Why no node is deleted, for users who may list nodes.
+    /// Reason why no node is deleted, for users who may list nodes.
     pub(crate) node_breaker: Option<NodeBreaker>,
     /// Recent deletions.
     pub(crate) collected: Vec<HourlyDeletions>,
-    /// By how much their clock is ahead.
+    /// Lead of their clock in seconds.
     pub(crate) clock_ahead_seconds: i64,
 }
 
 /// A resource whose collection the circuit breaker has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoppedResource {
-    /// Its name.
+    /// Name of the resource.
     pub(crate) resource: String,
-    /// When.
+    /// Time.
     pub(crate) since: Timestamp,
-    /// Why, for users who may see everything: it counts objects of all namespaces.
+    /// Reason, for users who may see everything, because it counts objects of all namespaces.
     pub(crate) why: Option<String>,
 }
 
-/// The first screen, of one namespace or (with an empty one) of all that the user sees.
+/// Returns the first screen of one namespace or, if that is empty, of all that the user sees.
 pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
     let terminating = terminating(&view.survey, namespace);
     let due = view.due.within(namespace);
@@ -148,13 +148,13 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
             "total": due.total, "slots": due.slots,
             "items": due.items.iter().map(|item| item.value(view.clock)).collect::<Vec<_>>(),
         },
-        // Nodes are in no namespace.
+        // Nodes are cluster-scoped.
         "nodes": if namespace.is_empty() { view.nodes.value() } else { Nodes::default().value() },
         "unseen": unseen,
     })
 }
 
-/// Root causes, and how many objects all of them hold, each counted once.
+/// Returns root causes, and the number of objects that all of them block, each counted once.
 fn stuck(view: &View, namespace: &str) -> Value {
     let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
     let held: BTreeSet<&Place> = rows.clone().flat_map(Row::places).collect();
@@ -170,7 +170,7 @@ fn collected(one: &HourlyDeletions) -> Value {
     json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
 }
 
-/// A root cause with the first of its objects, which can be asked about.
+/// Returns a root cause with the first of its objects, which can be queried.
 pub(super) fn row_value(row: &Row, now: Timestamp) -> Value {
     let mut value = row.value(now);
     let places = |all: &mut dyn Iterator<Item = &Place>| -> Vec<Value> {
@@ -206,7 +206,7 @@ fn terminating(survey: &Survey, namespace: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The namespaces in which something was seen, with how much.
+/// Returns the namespaces in which there is something, with the number of objects.
 fn namespaces(survey: &Survey) -> Vec<Value> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for ((namespace, _), count) in survey.engine.population() {
@@ -217,7 +217,7 @@ fn namespaces(survey: &Survey) -> Vec<Value> {
     counts.into_iter().map(|(name, objects)| json!({"name": name, "objects": objects})).collect()
 }
 
-/// Counts the objects of each kind, most first.
+/// Counts the objects of each kind, in descending order.
 fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for ((inside, resource), count) in survey.engine.population() {
@@ -232,7 +232,7 @@ fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
     counts.into_iter().map(|(kind, objects)| json!({"kind": kind, "objects": objects})).collect()
 }
 
-/// Objects whose kind, name or namespace contain all words, names that begin so first.
+/// Returns objects whose kind, name or namespace contain all words, with names that begin with them first.
 pub(crate) fn search(survey: &Survey, text: &str) -> Value {
     let text: String = text.chars().take(LONGEST_SEARCH).collect::<String>().to_lowercase();
     let words: Vec<&str> = text.split(['/', ' ']).filter(|word| !word.is_empty()).collect();

@@ -1,5 +1,5 @@
-//! Plans that were shown and deletions that were ordered, each under an identifier that only its user can use: which object
-//! meets which fate. So maps are drawn with all of a plan, and a deletion is followed to its last object, however large it is.
+//! Plans that were shown and deletions that were ordered, each under an identifier that only its user can use: the fate of each
+//! object. Maps can therefore show all of a plan, and a deletion can be followed to its last object, however large it is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,34 +12,34 @@ use gc_types::{Timestamp, Uid};
 use super::refusal::Refusal;
 use super::requester::UserKey;
 
-/// Plans that are kept. Of more, those that were asked for least recently are forgotten.
+/// Maximum number of plans that are kept; beyond it, the least recently used are forgotten.
 const KEPT: usize = 64;
-/// Of them, plans of one user.
+/// Maximum number of plans of one user that are kept.
 const KEPT_OF_USER: usize = 8;
-/// Objects of all plans that are kept.
+/// Maximum number of objects in all plans that are kept.
 const KEPT_OBJECTS: usize = 1_000_000;
-/// Of them, objects of one user's plans.
+/// Maximum number of objects in one user's plans that are kept.
 const KEPT_OBJECTS_OF_USER: usize = 500_000;
-/// A plan is forgotten when it was not asked for during this time.
+/// Time without use after which a plan is forgotten.
 const KEPT_FOR: Duration = Duration::from_hours(1);
-/// Objects of a plan that are read one by one where lists do not have them.
+/// Maximum number of objects of a plan that are read singly because they are in no list.
 const READ_ONE_BY_ONE: usize = 20;
 
 /// Objects of one plan.
 pub(super) struct KeptPlan {
-    /// When it was made, or ordered.
+    /// Time at which it was made, or ordered.
     pub(crate) at: Timestamp,
-    /// Objects that the user may not list, and which are read one by one.
+    /// Objects that the user may not list, which are read singly.
     pub(super) unlisted: Vec<Place>,
     /// Number of further objects, which are not followed.
     pub(super) unfollowed: usize,
-    /// By UID.
+    /// Fates, sorted by UID.
     fates: Vec<(Uid, Fate)>,
 }
 
 impl KeptPlan {
-    /// Keeps of a plan what maps and followers need. `is_listed` says whether the user may list the objects of a resource in a
-    /// namespace.
+    /// Keeps the part of a plan that maps and followers need. `is_listed` reports whether the user may list the objects of a
+    /// resource in a namespace.
     pub(crate) fn new(radius: &BlastRadius, at: Timestamp, is_listed: impl Fn(&str, &str) -> bool) -> Self {
         let mut fates: Vec<(Uid, Fate)> =
             radius.items.iter().map(|item| (item.uid.clone(), item.fate)).collect();
@@ -50,13 +50,13 @@ impl KeptPlan {
         Self { at, unlisted: places, unfollowed: unlisted.count(), fates }
     }
 
-    /// Returns the planned fate of an object, if the plan concerns it.
+    /// Returns the planned fate of an object, if it is in the plan.
     pub(crate) fn fate(&self, uid: &Uid) -> Option<Fate> {
         let place = self.fates.binary_search_by(|(known, _)| known.cmp(uid)).ok()?;
         self.fates.get(place).map(|(_, fate)| *fate)
     }
 
-    /// The objects that are to be deleted.
+    /// Returns the objects to delete.
     pub(crate) fn going(&self) -> impl Iterator<Item = &Uid> {
         self.fates.iter().filter(|(_, fate)| *fate != Fate::Released).map(|(uid, _)| uid)
     }
@@ -75,8 +75,8 @@ struct Slots {
 }
 
 impl Slots {
-    /// Forgets the plan that was asked for least recently: of one user, or of whoever has most, so that many users together
-    /// do not displace the only plan of another.
+    /// Forgets the least recently used plan of one user, or of the user with the most, so that many users together do not displace
+    /// the only plan of another.
     fn forget_one(&mut self, who: Option<&UserKey>) {
         let mut held = BTreeMap::<&UserKey, (usize, usize)>::new();
         for slot in self.by_number.values() {
@@ -99,9 +99,9 @@ impl Slots {
     }
 }
 
-/// The plans of all users.
+/// Plans of all users.
 pub(super) struct Plans {
-    /// Identifiers of another run of the server mean nothing.
+    /// Start time of the server; identifiers of another run are invalid.
     run: i64,
     slots: Mutex<Slots>,
 }
@@ -113,7 +113,7 @@ impl Default for Plans {
 }
 
 impl Plans {
-    /// Keeps a plan of a user; answers its identifier.
+    /// Keeps a plan of a user, and returns its identifier.
     pub(crate) fn keep(&self, who: UserKey, plan: KeptPlan) -> String {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.by_number.retain(|_, slot| slot.asked.elapsed() < KEPT_FOR);
@@ -133,7 +133,7 @@ impl Plans {
         format!("{:x}-{number}", self.run)
     }
 
-    /// The plan of this identifier, if it is this user's and still kept.
+    /// Returns the plan with this identifier, if it belongs to this user and is still kept.
     pub(crate) fn of(&self, who: &UserKey, id: &str) -> Option<Arc<KeptPlan>> {
         let number: u64 = id.strip_prefix(&format!("{:x}-", self.run))?.parse().ok()?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,7 @@ impl Plans {
     }
 }
 
-/// The answer about a plan or a deletion that is not kept.
+/// Returns the answer for a plan or a deletion that is no longer kept.
 pub(super) fn forgotten() -> Refusal {
     Refusal::new(404, "Forgotten", "this plan or deletion is not kept any more: plan again")
 }
@@ -161,7 +161,7 @@ mod tests {
         who(&UserInfo { name: name.into(), ..UserInfo::default() })
     }
 
-    /// A plan that deletes this many Pods and releases one more.
+    /// Returns a plan that deletes this many Pods and releases one more.
     fn plan(objects: usize) -> KeptPlan {
         let kind = Arc::new(ItemKind { kind: "Pod".into(), resource: "pods".into(), ..ItemKind::default() });
         let item = |number: usize| Item {

@@ -1,4 +1,4 @@
-//! Answers that are errors.
+//! Error responses.
 
 use gc_apiserver::ExtensionAnswer;
 use gc_explain::UnreadCode;
@@ -7,7 +7,7 @@ use gc_process::endpoints::status;
 use gc_process::reviews::ReviewError;
 use serde_json::{Value, json};
 
-/// An answer that is an error.
+/// An error response.
 pub(crate) struct Refusal {
     code: u16,
     reason: &'static str,
@@ -34,7 +34,7 @@ impl From<ReviewError> for Refusal {
     }
 }
 
-/// A question or an order that cannot be understood is the caller's mistake, anything else one of the server.
+/// An invalid question or order is the caller's mistake, anything else the server's.
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
         let message = format!("{error:#}");

@@ -1,5 +1,5 @@
-//! Users of the page, and the connection on behalf of each: to the server of this process as that user, or to an API
-//! server elsewhere with the user's own token. Either way answers have the user's rights.
+//! Users of the page, and the connection on behalf of each: to the server in this process as that user, or to an API server
+//! elsewhere with the user's own token. Either way, answers reflect the user's permissions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use gc_registry::api::{Attributes, UserInfo};
 use super::feed::ChangeSubject;
 use super::ttl_cache::TtlCache;
 
-/// Namespaces that a user without rights everywhere is shown.
+/// Maximum number of namespaces that are shown to a user without permissions everywhere.
 const MAXIMUM_NAMESPACES: usize = 64;
-/// Namespaces that are checked for what such a user may list there.
+/// Maximum number of namespaces that are checked for what such a user may list there.
 const MAXIMUM_NAMESPACES_ASKED: usize = 1_024;
-/// Reviews of single resources that are made where the API server does not say what a user may list in a namespace.
+/// Maximum number of reviews of single resources if the API server does not report what a user may list in a namespace.
 const MAXIMUM_REVIEWS: usize = 2_048;
-/// Namespaces and resources that are asked about at once.
+/// Maximum number of concurrent queries about namespaces and resources.
 const ASKED_AT_ONCE: usize = 8;
-/// Users whose rights are remembered.
+/// Maximum number of users whose permissions are cached.
 const KEPT_RIGHTS: usize = 64;
-/// Validity of the rights of another API server's user.
+/// Validity of the permissions of another API server's user.
 const RIGHTS_VALID: Duration = Duration::from_secs(30);
-/// Maximum time to read them.
+/// Maximum time to read these permissions.
 const RIGHTS_PATIENCE: Duration = Duration::from_secs(30);
 /// Stands for every group and every resource.
 const STAR: &str = "*";
 
-/// Key of a user: everything that decides about rights.
+/// Key of a user: everything that determines permissions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UserKey {
     name: String,
@@ -46,7 +46,7 @@ pub(crate) struct UserKey {
     extra: Vec<(String, Vec<String>)>,
 }
 
-/// The [`UserKey`] of a user.
+/// Returns the [`UserKey`] of a user.
 pub(crate) fn who(user: &UserInfo) -> UserKey {
     let UserInfo { name, uid, groups, extra } = user.clone();
     UserKey { name, uid, groups, extra }
@@ -60,16 +60,16 @@ impl Rights {
     }
 }
 
-/// Rights of a user to list.
+/// Permissions of a user to list.
 #[derive(Clone)]
 pub(super) struct Rights {
-    /// By namespace; an empty one for lists of everything.
+    /// Lists by namespace; the empty one is for lists of everything.
     pub(crate) lists: Lists,
-    /// True if that is all that is served.
+    /// True if that is everything served.
     pub(crate) all: bool,
-    /// True if that includes what may be served later.
+    /// True if that includes resources that are served later.
     everything: bool,
-    /// Namespaces that were not checked, or are too many to show.
+    /// Number of namespaces that were not checked, or are too many to show.
     pub(super) namespaces_omitted: usize,
     names: BTreeSet<(String, GroupResource)>,
 }
@@ -85,8 +85,8 @@ impl Rights {
         Self { lists, all, everything, namespaces_omitted, names }
     }
 
-    /// Reports whether the user may list what a change is about. Changes of unknown resources are for users who may
-    /// list everything.
+    /// Reports whether the user may list the subject of a change. Only users who may list everything see changes of unknown
+    /// resources.
     fn may_see(&self, about: &ChangeSubject) -> bool {
         let name = GroupResource::new(&about.group, &about.resource);
         let is_listed = |namespace: &str| self.names.contains(&(namespace.to_owned(), name.clone()));
@@ -94,22 +94,22 @@ impl Rights {
     }
 }
 
-/// A user who asks.
+/// A requesting user.
 #[derive(Clone)]
 pub(crate) enum Requester {
-    /// Of the server in this process.
+    /// A user of the server in this process.
     Embedded(InProcess),
-    /// Of an API server elsewhere.
+    /// A user of an API server elsewhere.
     Remote(Arc<Remote>),
 }
 
-/// An API server elsewhere, whose users are asked for by their tokens.
+/// An API server elsewhere, which authenticates users by their tokens.
 pub struct Cluster {
-    /// Says whose token it is, and what users may do.
+    /// Reviews of tokens and permissions.
     reviews: Reviews,
-    /// Asks with the rights of the collectors, for the names of namespaces alone.
+    /// Client with the permissions of the collectors, used only for the names of namespaces.
     own: ApiClient,
-    /// Asks without credentials.
+    /// Client without credentials.
     anonymous: ApiClient,
     rights: TtlCache<UserKey, Arc<Rights>>,
 }
@@ -118,20 +118,20 @@ pub struct Cluster {
 pub(crate) struct Remote {
     user: UserInfo,
     token: Token,
-    /// Asks with the user's token.
+    /// Client with the user's token.
     client: ApiClient,
     cluster: Arc<Cluster>,
 }
 
 impl Cluster {
-    /// The API server of this client, whose user may create reviews.
+    /// Creates access to the API server of this client, whose user may create reviews.
     pub fn new(own: ApiClient) -> anyhow::Result<Self> {
         let anonymous = own.without_credentials()?;
         let rights = TtlCache::new(KEPT_RIGHTS);
         Ok(Self { reviews: Reviews::new(own.clone()), own, anonymous, rights })
     }
 
-    /// The user of a token; `None` if it belongs to no user.
+    /// Returns the user of a token; `None` if it belongs to no user.
     pub(crate) async fn visitor(
         self: &Arc<Self>,
         token: &str,
@@ -146,7 +146,7 @@ impl Cluster {
 }
 
 impl Requester {
-    /// A client that asks as this user.
+    /// Returns a client with the credentials of this user.
     pub(crate) fn client(&self) -> ApiClient {
         match self {
             Self::Embedded(server) => {
@@ -157,7 +157,7 @@ impl Requester {
         }
     }
 
-    /// The user's bearer token, if the cluster is asked with it.
+    /// Returns the user's bearer token, if the cluster is queried with it.
     pub(crate) fn bearer(&self) -> Option<&str> {
         match self {
             Self::Embedded(_) => None,
@@ -224,31 +224,31 @@ fn listed_everywhere(resources: Vec<&Resource>) -> Lists {
     if resources.is_empty() { Vec::new() } else { vec![(String::new(), resources)] }
 }
 
-/// A reader's rights to see changes, cached for a while.
+/// A reader's permissions to see changes, cached for a while.
 pub(super) struct Sight {
     visitor: Requester,
     known: std::collections::BTreeMap<ChangeSubject, bool>,
-    /// Of a user of another API server.
+    /// Permissions of a user of another API server.
     rights: Option<Arc<Rights>>,
     until: tokio::time::Instant,
 }
 
-/// Validity of a reader's rights.
+/// Validity of a reader's permissions.
 const SIGHT_PERIOD: Duration = Duration::from_secs(5);
 
 impl Sight {
-    /// Of this user. It sees nothing before it was refreshed.
+    /// Creates the permissions of this user, who sees nothing before they are refreshed.
     pub(crate) fn new(visitor: Requester) -> Self {
         let until = tokio::time::Instant::now();
         Self { visitor, known: std::collections::BTreeMap::new(), rights: None, until }
     }
 
-    /// Looks with other credentials of the same user.
+    /// Replaces the credentials with others of the same user.
     pub(crate) fn renew(&mut self, visitor: Requester) {
         self.visitor = visitor;
     }
 
-    /// Checks the user's rights again when it is time. A user who has none any more sees nothing.
+    /// Checks the user's permissions again if it is time. A user who has none any more sees nothing.
     pub(crate) async fn refresh(&mut self) {
         if tokio::time::Instant::now() < self.until {
             return;
@@ -266,14 +266,14 @@ impl Sight {
         self.until = tokio::time::Instant::now() + SIGHT_PERIOD;
     }
 
-    /// Reports whether the user may list what a change is about.
+    /// Reports whether the user may list the subject of a change.
     pub(super) fn may_see(&mut self, about: &ChangeSubject) -> bool {
         if let Some(known) = self.known.get(about) {
             return *known;
         }
         let may = match &self.visitor {
             Requester::Embedded(server) => {
-                // Counts without a resource are shown only to users who may list everything.
+                // Only users who may list everything see counts without a resource.
                 let is_counted_alone = about.resource.is_empty();
                 let name = if is_counted_alone { (STAR, STAR) } else { (&*about.group, &*about.resource) };
                 may_list(server, name, &about.namespace)
@@ -297,7 +297,7 @@ impl Remote {
             let rights = found.context("the API server takes too long to say what the user may list")??;
             anyhow::Ok((Arc::new(rights), RIGHTS_VALID))
         };
-        // A token that was revoked, or has expired, must not profit from what is remembered about its user.
+        // A token that was revoked, or has expired, must not benefit from what is cached about its user.
         let user = self.cluster.reviews.user(self.token.reveal()).await?;
         anyhow::ensure!(
             user.is_some_and(|user| who(&user) == who(&self.user)),
@@ -311,7 +311,7 @@ impl Remote {
         self.cluster.reviews.allows_list(&self.user, name, namespace).await
     }
 
-    /// Those of these resources that the user may list in a namespace (an empty one: everywhere).
+    /// Returns those of these resources that the user may list in a namespace (everywhere, if empty).
     async fn reviewed(&self, resources: Vec<Resource>, namespace: &str) -> anyhow::Result<Vec<Resource>> {
         let reviews = resources.into_iter().map(|resource| async move {
             let may = self.may_list((&resource.name.group, &resource.name.resource), namespace).await?;
@@ -335,7 +335,7 @@ impl Remote {
             .collect();
         let mut omitted = namespaces.len().saturating_sub(MAXIMUM_NAMESPACES_ASKED);
         namespaces.truncate(MAXIMUM_NAMESPACES_ASKED);
-        // Resources that are listable everywhere are listable in any namespace, so only others need a review.
+        // Resources that may be listed everywhere may be listed in any namespace, so only others need a review.
         let anywhere = match namespaces.first() {
             Some(namespace) => view::listable(&self.client, namespace).await,
             None => None,
@@ -369,8 +369,8 @@ impl Remote {
         Ok(Rights::new(lists, all, false, omitted))
     }
 
-    /// Those of these resources that the user may list in a namespace; `None` if finding out would take more reviews than are
-    /// left.
+    /// Returns those of these resources that the user may list in a namespace; `None` if finding out would take more reviews than
+    /// are left.
     async fn inside(
         &self,
         namespace: &str,

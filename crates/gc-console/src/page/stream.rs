@@ -1,5 +1,5 @@
-//! The feed as server-sent events. Each reader sees what the reader may list; readers of the same user share what is sent,
-//! so that a further reader costs little more than the bytes on its connection.
+//! The feed as server-sent events. Each reader sees only what the user may list. Readers of the same user share what is sent, so a
+//! further reader costs little more than the bytes on its connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -16,28 +16,28 @@ use tokio::time::Instant;
 use super::feed::{Entry, Feed, Filter};
 use super::requester::{Requester, Sight, UserKey};
 
-/// Changes are sent together, this often.
+/// Interval at which changes are sent together.
 const BATCH_PERIOD: Duration = Duration::from_millis(250);
-/// Changes of one batch that are sent; older ones are counted as skipped.
+/// Maximum number of changes in one batch; older ones are counted as skipped.
 const BATCH_ENTRIES: usize = 20;
-/// Batches that an audience keeps for readers that are late; a reader that is later than that gets a batch of its own, in
-/// which what it missed is counted.
+/// Number of batches that an audience keeps for readers that are late; a reader that is later gets a separate batch, in which the
+/// missed changes are counted.
 const KEPT_BATCHES: usize = 4;
-/// Changes that a new reader gets at first.
+/// Number of changes that a new reader gets at first.
 const FIRST_ENTRIES: usize = 100;
-/// A line that says nothing is sent so often, so that both ends notice when the other one is gone.
+/// Interval of empty lines, by which both ends notice when the other one is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A stream ends after this time, and the browser begins another one: credentials are checked again.
+/// Time after which a stream ends and the browser opens another one, so that credentials are checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// An item for each change of a value.
+/// Returns an item for each change of a value.
 pub(super) fn changes<T: Send + Sync + 'static>(value: watch::Receiver<T>) -> BoxStream<'static, ()> {
     let next =
         |mut value: watch::Receiver<T>| async move { value.changed().await.ok().map(|()| ((), value)) };
     futures::stream::unfold(value, next).boxed()
 }
 
-/// Both streams as one that ends with the first of them.
+/// Merges both streams into one that ends with the first of them.
 pub(super) fn until_the_first_ends(
     first: BoxStream<'static, Bytes>,
     other: BoxStream<'static, Bytes>,
@@ -47,17 +47,17 @@ pub(super) fn until_the_first_ends(
     both.take_while(|piece| std::future::ready(piece.is_some())).filter_map(std::future::ready).boxed()
 }
 
-/// The changes of one period, as an audience sees them.
+/// Changes of one period, as an audience sees them.
 struct Batch {
-    /// The number of the first change.
+    /// Number of the first change.
     from: u64,
-    /// The number of the first change of the next batch.
+    /// Number of the first change of the next batch.
     next: u64,
-    /// Nothing if the audience sees none of them.
+    /// Text; `None` if the audience sees none of them.
     text: Option<Bytes>,
 }
 
-/// All readers of one user who want the same.
+/// All readers of one user with the same filter.
 struct Audience {
     feed: Feed,
     filter: Filter,
@@ -66,20 +66,20 @@ struct Audience {
 
 struct AudienceState {
     sight: Sight,
-    /// The newest is the last one.
+    /// Batches, the newest last.
     batches: VecDeque<Batch>,
-    /// Where the next batch begins.
+    /// Number at which the next batch begins.
     next: u64,
-    /// No batch is made before.
+    /// Time before which no batch is made.
     due: Instant,
 }
 
 /// Next part of a reader's stream.
 struct Turn {
     text: Option<Bytes>,
-    /// The number to continue from.
+    /// Number to continue from.
     next: u64,
-    /// There is more already.
+    /// True if there is more already.
     is_behind: bool,
 }
 
@@ -88,7 +88,7 @@ impl Audience {
         self.state.lock().await.due
     }
 
-    /// Returns the part after this number. `most` changes are sent if the reader needs a batch of its own.
+    /// Returns the part after this number. `most` changes are sent if the reader needs a separate batch.
     async fn turn(&self, from: u64, most: usize) -> Turn {
         let mut state = self.state.lock().await;
         if Instant::now() >= state.due {
@@ -122,7 +122,7 @@ impl AudienceState {
         self.batches.push_back(Batch { from, next: self.next, text });
     }
 
-    /// The changes from this number to the end of the newest batch that the audience may see and wants.
+    /// Returns the changes from this number to the end of the newest batch that the audience may see and that its filter accepts.
     async fn seen(&mut self, audience: &Audience, from: u64) -> AudienceChanges {
         self.sight.refresh().await;
         let (next, sight) = (self.next, &mut self.sight);
@@ -140,13 +140,13 @@ impl AudienceState {
 /// Changes for an audience.
 struct AudienceChanges {
     entries: Vec<Arc<Entry>>,
-    /// Older ones, which are not kept any more.
+    /// Number of older ones that are no longer kept.
     lost: u64,
-    /// Of these, of which it is not known any more whether the audience wants them.
+    /// Number of these that are no longer known to match the filter.
     unknown: u64,
 }
 
-/// The streams of all readers.
+/// Streams of all readers.
 pub(super) struct Streams {
     feed: Feed,
     audiences: Mutex<BTreeMap<(UserKey, Filter), Weak<Audience>>>,
@@ -157,7 +157,7 @@ impl Streams {
         Self { feed, audiences: Mutex::default() }
     }
 
-    /// The readers of this user who want this; forgotten when the last of them has gone.
+    /// Returns the readers of this user with this filter; forgotten when the last of them has gone.
     fn audience(&self, (who, filter): (UserKey, Filter), visitor: Requester) -> Arc<Audience> {
         let mut audiences = self.audiences.lock().unwrap_or_else(PoisonError::into_inner);
         audiences.retain(|_, audience| audience.strong_count() > 0);
@@ -176,7 +176,7 @@ impl Streams {
         audience
     }
 
-    /// The events from this number on, which the feed has reached, or the newest ones.
+    /// Returns the events from this number on, which the feed has reached, or the most recent ones.
     pub(crate) fn open(
         &self,
         (who, filter): (UserKey, Filter),
@@ -186,7 +186,7 @@ impl Streams {
     ) -> BoxStream<'static, Bytes> {
         let mut changes = self.feed.changes();
         let newest = *changes.borrow();
-        // A filter finds older changes than the newest ones of all.
+        // A filter also finds older changes than the most recent ones of all.
         let first = if filter.is_empty() {
             newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default())
         } else {
@@ -215,13 +215,13 @@ impl Streams {
 
 struct Reader {
     audience: Arc<Audience>,
-    /// The newest credentials of the user, which the stream continues with.
+    /// Latest credentials of the user, with which the stream continues.
     renewed: Option<Requester>,
     changes: watch::Receiver<u64>,
     next: u64,
-    /// Nothing was sent yet.
+    /// True if nothing was sent yet.
     is_new: bool,
-    /// There is more than was sent.
+    /// True if there is more than was sent.
     is_behind: bool,
     ends: Instant,
     first: Option<Bytes>,
@@ -229,7 +229,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next piece of the stream; `None` at its end.
+    /// Returns the next piece of the stream; `None` at its end.
     async fn piece(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -262,7 +262,7 @@ impl Reader {
     }
 }
 
-/// The events of one batch, as text: what was skipped by kind, then the newest changes. Nothing if there is nothing to say.
+/// Formats the events of one batch: what was skipped by kind, then the most recent changes. `None` if there are none.
 fn written(feed: &Feed, seen: &AudienceChanges, most: usize, next: u64) -> Option<String> {
     let AudienceChanges { entries, lost, unknown } = seen;
     let skipped = entries.len().saturating_sub(most);

@@ -6,7 +6,7 @@ use gc_inspect::attached::{Form, Query};
 
 use super::*;
 
-/// The description has each path that is served, and each question.
+/// The description must contain each path that is served, and each question.
 #[test]
 fn everything_that_is_served_is_described() {
     let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
@@ -57,7 +57,7 @@ fn only_orders_to_all_collectors_need_a_permission_of_their_own() {
     }
 }
 
-/// The cookie of a session opens the page and what it asks, and neither another session nor what administrators do.
+/// The cookie of a session gives access to the page and its requests, but not to another session or to administrators' requests.
 #[test]
 fn a_session_opens_the_page_alone() {
     for (path, expected) in [
@@ -76,7 +76,7 @@ fn a_session_opens_the_page_alone() {
     }
 }
 
-/// A user who asks and leaves again, over and over, has as much work done at once as one who waits.
+/// A user who repeatedly asks and leaves has no more work done at a time than one who waits.
 #[tokio::test]
 async fn a_question_whose_client_has_gone_keeps_its_turn() {
     let page = Page::new(CollectorClock::default(), None);

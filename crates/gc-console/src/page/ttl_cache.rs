@@ -1,23 +1,23 @@
-//! Values that several requests share: made by one of them at a time, and made again only after they have expired.
+//! Values that several requests share: computed by one of them at a time, and again only after they have expired.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A bounded number of values by key; when it is full, the value that was asked for least recently is dropped.
+/// A bounded number of values by key; when it is full, the least recently used value is dropped.
 pub(super) struct TtlCache<K, V> {
     most: usize,
     slots: Mutex<BTreeMap<K, Arc<Slot<V>>>>,
 }
 
 struct Slot<V> {
-    /// The value and when it expires. Locked while the value is made, so that others wait for it.
+    /// The value and when it expires. Locked while the value is computed, so that others wait for it.
     value: tokio::sync::Mutex<Option<(V, Instant)>>,
     asked: Mutex<Instant>,
 }
 
 impl<K: Ord + Clone, V: Clone> TtlCache<K, V> {
-    /// Keeps at most this number of values.
+    /// Creates a cache of at most this number of values.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, slots: Mutex::default() }
     }
@@ -38,8 +38,8 @@ impl<K: Ord + Clone, V: Clone> TtlCache<K, V> {
         Arc::clone(slot)
     }
 
-    /// The value of a key and when it expires. Unless there is one, it is made; `make` also returns how long it is valid.
-    /// Requests for the same key wait meanwhile. A failure is not kept.
+    /// Returns the value of a key and when it expires. If there is none, computes it with `make`, which also returns how long it is
+    /// valid. Requests for the same key wait in the meantime. Failures are not cached.
     pub(crate) async fn of<E>(
         &self,
         key: K,

@@ -1,7 +1,7 @@
 //! Views of users: one of everything that a user may list, shared by all pages of that user.
 //!
-//! A view is taken with the user's own rights, by one request at a time, and rests for a multiple of what it cost before it
-//! is taken again: however many pages are open, they cost a bounded share of one core.
+//! A view is taken with the user's own permissions, by one request at a time, and is not taken again before a multiple of its
+//! duration has passed: however many pages are open, they cost a bounded share of one core.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use gc_types::Timestamp;
 use super::requester::{Requester, Rights, UserKey};
 use super::ttl_cache::TtlCache;
 
-/// Views that are kept.
+/// Maximum number of views that are kept.
 const KEPT_VIEWS: usize = 32;
 /// Maximum time to build a view.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A view is reused for this multiple of the time that it took,
+/// Multiple of its duration for which a view is reused,
 pub(super) const REST_FACTOR: u32 = 9;
-/// but for at least and at most this time.
+/// but at least and at most this time.
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 
 /// Key of a view: the user, and the resources that the user may list, by namespace.
 type ViewKey = (UserKey, Vec<(String, Vec<String>)>);
 
-/// The views of all users.
+/// Views of all users.
 pub(super) struct Views(TtlCache<ViewKey, Arc<View>>);
 
 impl Default for Views {
@@ -37,16 +37,16 @@ impl Default for Views {
 
 /// A view that may be shared with other requests.
 pub(super) struct SharedView {
-    /// View of the user.
+    /// The view.
     pub(crate) view: Arc<View>,
-    /// Rights of the user to list.
+    /// Permissions of the user to list.
     pub(super) rights: Arc<Rights>,
-    /// When the view is taken again.
+    /// Time at which the view is taken again.
     pub(crate) until: Instant,
 }
 
 impl Views {
-    /// Returns a user's view, at most a moment old.
+    /// Returns a user's view, which is at most a moment old.
     pub(crate) async fn of(
         &self,
         visitor: &Requester,

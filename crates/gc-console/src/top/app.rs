@@ -1,4 +1,4 @@
-//! The state of `kubegc top`, and what keys and answers make of it. Nothing here waits, reads a clock or touches a terminal.
+//! State of `kubegc top`, and how keys and answers change it. Nothing here waits, reads a clock or touches a terminal.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use ratatui::termion::event::Key;
 use super::model::{Due, Line, ListedObject, Node, ObjectPlace, Overview, Row, Stuck, WantedFeed};
 use super::xray::{Forest, Xray};
 
-/// Lines of the feed that are kept.
+/// Maximum number of feed lines that are kept.
 pub(super) const KEPT_LINES: usize = 500;
-/// Longest command or filter.
+/// Maximum length of a command or filter.
 const LONGEST_INPUT: usize = 256;
-/// Columns that a key moves a pane sideways.
+/// Number of columns by which a key moves a pane sideways.
 const SIDE_COLUMNS: isize = 16;
-/// Rows that a page key moves.
+/// Number of rows by which a page key moves.
 const PAGE_ROWS: isize = 20;
 
 /// One of the tables.
@@ -50,16 +50,16 @@ impl View {
     }
 }
 
-/// Meaning of the keys at the moment.
+/// Current meaning of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Input {
     #[default]
     Keys,
-    /// A command is typed, after `:`.
+    /// A command is being typed, after `:`.
     Command(String),
-    /// A filter is typed, after `/`.
+    /// A filter is being typed, after `/`.
     Filter(String),
-    /// The deletion of the plan that is shown is confirmed: by its object's name if `name` is given, otherwise by `y`.
+    /// The deletion in the shown plan is being confirmed: by its object's name if `name` is given, otherwise by `y`.
     Confirm { typed: String, name: Option<String> },
 }
 
@@ -71,13 +71,13 @@ pub(super) enum Content {
     Tree,
     Metadata,
     Plan(Cascade),
-    /// A change that a collector made, of which everything is known.
+    /// A change by a collector that is completely known.
     Change,
     /// Deletions of each collector.
     Collected,
 }
 
-/// A plan that was shown, and what confirming it means.
+/// A plan that was shown, and what its confirmation refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShownPlan {
     pub(crate) lines: Vec<String>,
@@ -89,32 +89,32 @@ pub(super) struct ShownPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pane {
     pub(crate) content: Content,
-    /// Its object; empty for the help.
+    /// Object that the pane shows; empty for the help.
     pub(crate) place: ObjectPlace,
-    /// Nothing until the answer is there.
+    /// Lines; `None` until the answer arrives.
     pub(crate) lines: Option<Vec<String>>,
-    /// The first line that is shown.
+    /// First line that is shown.
     pub(super) scroll: usize,
-    /// The first column that is shown.
+    /// First column that is shown.
     pub(crate) column: usize,
-    /// Words of the lines that are shown.
+    /// Words that shown lines must contain.
     pub(crate) filter: String,
     /// Plan that can be confirmed.
     plan: Option<(ConfirmedPlan, bool)>,
 }
 
-/// Something to be asked or done.
+/// A request to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Quit,
-    /// The overview of this namespace, at once.
+    /// Get the overview of this namespace immediately.
     Overview(String),
-    /// The objects of this kind in this namespace.
+    /// List the objects of this kind in this namespace.
     Objects {
         kind: String,
         namespace: String,
     },
-    /// The same with what they own.
+    /// List these objects with their dependents.
     Xray {
         kind: String,
         namespace: String,
@@ -122,9 +122,9 @@ pub(crate) enum Order {
     Explain(Content, ObjectPlace),
     /// Pause the collectors, for this reason.
     Pause(String),
-    /// Resume the collectors, or what the circuit breaker has stopped of this resource.
+    /// Resume the collectors, or this resource that the circuit breaker has stopped.
     Resume(String),
-    /// `is_named`: the name of the object was typed.
+    /// Delete an object. `is_named` is true if its name was typed.
     Delete {
         subject: Subject,
         cascade: Cascade,
@@ -133,7 +133,7 @@ pub(crate) enum Order {
     },
 }
 
-/// Something that became known.
+/// A message to the view.
 #[derive(Clone, Debug)]
 pub(super) enum News {
     Overview {
@@ -141,7 +141,7 @@ pub(super) enum News {
         answer: Result<Box<Overview>, String>,
     },
     Lines(Vec<Line>),
-    /// All lines from here on are of this feed.
+    /// All lines from now on belong to this feed.
     FeedOf(WantedFeed),
     /// State of the feed: followed, or the reason why not.
     Feed(Result<(), String>),
@@ -163,7 +163,7 @@ pub(super) enum News {
 }
 
 impl Pane {
-    /// The lines that fit the filter.
+    /// Returns the lines that match the filter.
     pub(crate) fn shown(&self) -> Vec<&str> {
         let words: Vec<String> = self.filter.to_lowercase().split_whitespace().map(str::to_owned).collect();
         let fits = |line: &&str| {
@@ -174,33 +174,33 @@ impl Pane {
     }
 }
 
-/// The state.
+/// State of the view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct App {
-    /// Where the server is.
+    /// Address of the server.
     pub(crate) address: String,
     pub(crate) view: View,
-    /// Empty for all.
+    /// Namespace; empty for all.
     pub(crate) namespace: String,
     pub(super) overview: Option<Box<Overview>>,
-    /// Why there is no newer overview.
+    /// Reason why there is no newer overview.
     pub(crate) failure: Option<String>,
     pub(crate) feed: VecDeque<Line>,
-    /// Query of the feed's lines.
+    /// Query for the feed's lines.
     feed_of: WantedFeed,
-    /// Why the feed is not followed.
+    /// Reason why the feed is not followed.
     pub(super) feed_failure: Option<String>,
-    /// The kind whose objects are listed, and they.
+    /// The kind whose objects are listed, and these objects.
     pub(crate) kind: String,
     pub(crate) objects: Option<Vec<ListedObject>>,
-    /// The same with what they own, in their place.
+    /// Objects with their dependents, shown in place of the table.
     pub(super) xray: Option<Xray>,
-    /// The selected row of each view.
+    /// Selected row of each view.
     selected: [usize; View::ALL.len()],
     pub(crate) filter: String,
     pub(crate) input: Input,
     pub(super) pane: Option<Pane>,
-    /// The last word on what was ordered.
+    /// Last message about an order.
     pub(crate) message: String,
 }
 
@@ -209,12 +209,12 @@ impl App {
         Self { address: address.to_owned(), namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// The feed that fits the namespace and the filter.
+    /// Returns the feed for the namespace and the filter.
     pub(super) fn wanted_feed(&self) -> WantedFeed {
         WantedFeed { namespace: self.namespace.clone(), text: self.filter.trim().to_owned() }
     }
 
-    /// The rows of the table that fit the filter.
+    /// Returns the rows of the table that match the filter.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let overview = self.overview.as_deref();
         let all: Vec<Row> = match self.view {
@@ -231,7 +231,7 @@ impl App {
                 None => self.objects.iter().flatten().map(ListedObject::row).collect(),
             },
         };
-        // The server has searched more than what is shown of a change.
+        // The server has searched more than the shown part of a change.
         if self.view == View::Feed && self.feed_of == self.wanted_feed() {
             return all;
         }
@@ -251,19 +251,19 @@ impl App {
         }
     }
 
-    /// The selected row of `rows` rows.
+    /// Returns the selected row out of `rows` rows.
     pub(crate) fn selected(&self, rows: usize) -> usize {
         self.selected[self.view.index()].min(rows.saturating_sub(1))
     }
 
-    /// The object of the selected row.
+    /// Returns the object of the selected row.
     fn selected_place(&self) -> Option<ObjectPlace> {
         let rows = self.rows();
         let selected = self.selected(rows.len());
         rows.into_iter().nth(selected)?.place
     }
 
-    /// Takes in what became known; answers what is to be asked because of it.
+    /// Takes a message, and returns the requests that follow from it.
     pub(super) fn learn(&mut self, news: News) -> Vec<Order> {
         match news {
             News::Overview { namespace, answer } if namespace == self.namespace => match answer {
@@ -287,7 +287,7 @@ impl App {
                     Forest { unseen: Some(failure), ..Forest::default() }
                 }));
             }
-            // It was asked before something else was.
+            // The request was made before something else was requested.
             News::Overview { .. } | News::Objects { .. } | News::Forest { .. } => {}
             News::Lines(lines) => self.add_lines(lines),
             News::FeedOf(wanted) => {
@@ -345,7 +345,7 @@ impl App {
         }
     }
 
-    /// Returns the orders of a key.
+    /// Handles a key, and returns its requests.
     pub(crate) fn key(&mut self, key: Key) -> Vec<Order> {
         if key == Key::Ctrl('c') {
             return vec![Order::Quit];
@@ -422,7 +422,7 @@ impl App {
         Vec::new()
     }
 
-    /// Opens or closes branches of the trees that are shown. Returns false for other keys.
+    /// Opens or closes branches of the shown trees. Returns false for other keys.
     fn turns_branch(&mut self, key: Key) -> bool {
         let row = self.selected(self.rows().len());
         let Some(xray) = self.xray.as_mut().filter(|_| self.view == View::Objects) else { return false };
@@ -508,7 +508,7 @@ impl App {
         vec![Order::Delete { subject: place.subject(), cascade, confirmed, is_named: name.is_some() }]
     }
 
-    /// Carries out what was typed after `:`.
+    /// Executes the command that was typed after `:`.
     fn command(&mut self, text: &str) -> Vec<Order> {
         self.message.clear();
         let mut words = text.split_whitespace();
@@ -566,7 +566,7 @@ impl App {
         self.list_objects()
     }
 
-    /// Lists the objects again, if they are what is shown.
+    /// Lists the objects again, if they are shown.
     fn list_objects(&mut self) -> Vec<Order> {
         if self.view != View::Objects {
             return Vec::new();
@@ -606,7 +606,7 @@ impl App {
         vec![Order::Explain(content, place)]
     }
 
-    /// Shows what is known of the selected change, if a change is selected.
+    /// Shows the details of the selected change, if a change is selected.
     fn show_evidence(&mut self) -> bool {
         let rows = self.rows();
         let selected = self.selected(rows.len());
@@ -671,7 +671,7 @@ enum TypedText {
     Dropped,
 }
 
-/// A text, after one more key.
+/// Returns a text after one more key.
 fn typed(mut text: String, key: Key) -> TypedText {
     match key {
         Key::Esc => return TypedText::Dropped,
@@ -684,7 +684,7 @@ fn typed(mut text: String, key: Key) -> TypedText {
     TypedText::More(text)
 }
 
-/// By how many columns a key moves a pane.
+/// Returns by how many columns a key moves a pane.
 fn sideways(key: Key) -> Option<isize> {
     match key {
         Key::Right | Key::Char('l') => Some(SIDE_COLUMNS),
@@ -693,7 +693,7 @@ fn sideways(key: Key) -> Option<isize> {
     }
 }
 
-/// By how many lines a key moves.
+/// Returns by how many lines a key moves.
 fn movement(key: Key) -> Option<isize> {
     match key {
         Key::Down | Key::Char('j') => Some(1),

@@ -1,4 +1,4 @@
-//! Screens of `kubegc top`, from 80 columns on.
+//! Screens of `kubegc top`, with at least 80 columns.
 
 use gc_explain::text::{count, thousands};
 use ratatui::Frame;
@@ -11,19 +11,19 @@ use super::app::{App, Content, Input, Pane, View};
 use super::model::{MinuteDeletions, Overview, Row};
 use super::xray::Xray;
 
-/// From this width on, tables have all their columns.
+/// Width from which tables have all their columns.
 const WIDE: u16 = 120;
-/// Columns of the sparkline.
+/// Number of columns of the sparkline.
 const SPARKS: usize = 20;
-/// From few to many.
+/// Bars from low to high.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Columns of names, which keep their ends.
+/// Columns of names, whose ends are kept.
 const NAMES: [&str; 3] = ["OBJECT", "NAME", "NODE"];
-/// Characters that end the name of a pod of a Deployment: two hyphens, a hash of ten, and five.
+/// Number of characters that end the name of a Deployment's pod: two hyphens, a hash of ten, and five.
 const UNIQUE_END: usize = 17;
 
-/// One column: its heading, its width, and whether it is shown on wide terminals only.
+/// A column: its heading, its width, and whether only wide terminals show it.
 type Column = (&'static str, Constraint, bool);
 
 const fn columns(view: View) -> &'static [Column] {
@@ -88,11 +88,11 @@ const XRAY: [Column; 5] = [
     ("AGE", Constraint::Length(6), false),
 ];
 
-/// The columns of the table that is shown, with the numbers of their cells.
+/// Returns the columns of the shown table, with the indexes of their cells.
 fn shown_columns(app: &App, is_wide: bool) -> Vec<(usize, &'static Column)> {
     let is_xray = app.view == View::Objects && app.xray.is_some();
     let all: &'static [Column] = if is_xray { &XRAY } else { columns(app.view) };
-    // The room is for names where all are in one namespace.
+    // If all objects are in one namespace, the room is used for names.
     let is_wanted = |column: &Column| !is_xray || app.namespace.is_empty() || column.0 != "NAMESPACE";
     let shown = all.iter().enumerate();
     shown.filter(|(_, column)| (is_wide || !column.2) && is_wanted(column)).collect()
@@ -117,7 +117,7 @@ pub(crate) fn draw(app: &App, frame: &mut Frame<'_>) {
     without_control_characters(frame);
 }
 
-/// Names, reasons and messages come from others: what would command the terminal does not reach it.
+/// Removes control characters: names, reasons and messages come from others, and must not control the terminal.
 fn without_control_characters(frame: &mut Frame<'_>) {
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().contains(char::is_control) {
@@ -179,7 +179,7 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
 }
 
 impl Overview {
-    /// Formats each collector's deletions in the last hour, most first.
+    /// Formats each collector's deletions in the last hour, in descending order.
     pub(super) fn collected_lines(&self) -> Vec<String> {
         let mut busy: Vec<&MinuteDeletions> = self.collected.iter().collect();
         busy.sort_by_key(|one| (std::cmp::Reverse(one.total), &one.controller));
@@ -191,7 +191,7 @@ impl Overview {
     }
 }
 
-/// Deletions of the last hour, the newest on the right.
+/// Formats the deletions of the last hour, the most recent on the right.
 fn sparkline(collected: &[MinuteDeletions]) -> String {
     let minutes = collected.iter().map(|collector| collector.minutes.len()).max().unwrap_or_default();
     let total = |minute: usize| -> u64 {
@@ -261,7 +261,8 @@ fn table(app: &App, frame: &mut Frame<'_>, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Shortens a name that is longer than its column in its middle: the end of a pod's name tells it from its siblings.
+/// Shortens a name that is longer than its column in the middle, because the end of a pod's name distinguishes it from its
+/// siblings.
 fn without_middle(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width || width == 0 {
@@ -291,7 +292,7 @@ fn empty(app: &App) -> String {
             "There are no such objects."
         }
         View::Stuck if known => "Nothing is stuck.",
-        // The enabled collectors are unknown then.
+        // The enabled collectors are unknown in that case.
         View::Due if app.overview.as_ref().is_some_and(|overview| overview.mode.state == "Unknown") => {
             "Nothing that lists show is due for the collectors that run by default; --collector asks those that run."
         }
@@ -331,7 +332,7 @@ fn draw_pane(pane: &Pane, frame: &mut Frame<'_>, area: Rect) {
     }
     let shown = pane.shown().into_iter().skip(pane.scroll).take(usize::from(inner.height));
     let text = Paragraph::new(shown.map(Line::from).collect::<Vec<_>>());
-    // Trees and tables keep their shape, and are moved sideways; sentences are read to their end.
+    // Trees and tables keep their shape, and are moved sideways; sentences are wrapped.
     let is_prose = matches!(pane.content, Content::Why | Content::Metadata | Content::Change);
     let column = u16::try_from(pane.column).unwrap_or(u16::MAX);
     let text = if is_prose { text.wrap(Wrap { trim: false }) } else { text.scroll((0, column)) };

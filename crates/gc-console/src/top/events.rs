@@ -1,27 +1,27 @@
-//! Server-sent events, taken apart as they arrive.
+//! Server-sent events, parsed as they arrive.
 
 use anyhow::bail;
 use gc_process::screen;
 
 use super::model::{Change, Line, SkippedChanges};
 
-/// Longest event that is read.
+/// Maximum size of an event.
 const LONGEST_EVENT: usize = 1 << 20;
 
-/// The events of one stream.
+/// Events of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     buffer: Vec<u8>,
     name: String,
     data: String,
-    /// The number of the event that is being read, if it has one.
+    /// Identifier of the event that is being read, if it has one.
     id: Option<String>,
-    /// That of the last one that was complete.
+    /// Identifier of the last complete event.
     last: Option<String>,
 }
 
 impl Events {
-    /// The lines of the feed that these bytes complete. An event of another kind is ignored.
+    /// Returns the lines of the feed that these bytes complete. Events of other kinds are ignored.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> anyhow::Result<Vec<Line>> {
         let mut lines = Vec::new();
         for &byte in bytes {
@@ -48,7 +48,7 @@ impl Events {
         Ok(lines)
     }
 
-    /// Where another stream continues after what was read of this one.
+    /// Returns the identifier after which another stream continues.
     pub(crate) fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }

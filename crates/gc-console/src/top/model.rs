@@ -48,7 +48,7 @@ pub(crate) struct StoppedResource {
     pub(crate) why: Option<String>,
 }
 
-/// Why no node is deleted.
+/// Reason why no node is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct NodeBreaker {
     pub(crate) missing: usize,
@@ -62,7 +62,7 @@ pub(super) struct MinuteDeletions {
     pub(crate) minutes: Vec<u64>,
 }
 
-/// The first of several items, and how many there are.
+/// The first of several items, and their total number.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct List<T> {
     pub(crate) total: usize,
@@ -76,7 +76,7 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
-    /// The rows of the items, and one that says how many more there are.
+    /// Returns the rows of the items, and one with the number of further items.
     pub(crate) fn rows(&self, row: impl Fn(&T) -> Row) -> Vec<Row> {
         let more = self.total.saturating_sub(self.items.len());
         let last = (more > 0).then(|| {
@@ -101,7 +101,7 @@ pub(crate) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// `Pod/web`.
+    /// Returns `Pod/web`.
     pub(crate) fn title(&self) -> String {
         format!("{}/{}", if self.kind.is_empty() { &self.resource } else { &self.kind }, self.name)
     }
@@ -116,7 +116,7 @@ impl ObjectPlace {
     }
 }
 
-/// An object that is being deleted.
+/// A terminating object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct TerminatingObject {
     pub(crate) object: ObjectPlace,
@@ -135,7 +135,7 @@ pub(crate) struct Stuck {
     pub(super) object_count: usize,
 }
 
-/// A deletion to come.
+/// An expected deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Due {
@@ -146,7 +146,7 @@ pub(super) struct Due {
     pub(crate) object: ObjectPlace,
 }
 
-/// What the agent of a node reports.
+/// Report of a node's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Node {
     pub(crate) node: String,
@@ -154,7 +154,7 @@ pub(crate) struct Node {
     pub(crate) due: usize,
 }
 
-/// A change that a collector made.
+/// A change by a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Change {
     pub(crate) time: String,
@@ -172,7 +172,7 @@ pub(crate) struct Change {
     pub(crate) place: ObjectPlace,
 }
 
-/// An owner that a change was about.
+/// An owner in the evidence of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) kind: String,
@@ -180,7 +180,7 @@ pub(crate) struct Owner {
 }
 
 impl Change {
-    /// Reason and evidence: the object itself may be gone, so that nothing else can be asked about it.
+    /// Returns reason and evidence, because the object itself may be gone and can no longer be queried.
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!("{}  {}: {}, by {}", self.time, self.verb, self.outcome, self.controller),
@@ -193,26 +193,26 @@ impl Change {
     }
 }
 
-/// Changes that were not sent, because there were too many.
+/// Changes that were not sent because there were too many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct SkippedChanges {
     pub(crate) count: u64,
-    /// Older ones that are not kept any more, of which it is not known whether they fit the filter.
+    /// Number of older ones that are no longer kept, and that may or may not match the filter.
     #[serde(default)]
     pub(crate) unknown: u64,
 }
 
-/// Query of the feed. The server searches: what it sends without a filter is a sample.
+/// Query for the feed. The server searches, because what it sends without a filter is only a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WantedFeed {
-    /// Empty for all.
+    /// Namespace; empty for all.
     pub(crate) namespace: String,
-    /// A change has all words of it.
+    /// Text whose words a change must all contain.
     pub(crate) text: String,
 }
 
 impl WantedFeed {
-    /// Where the server has it.
+    /// Returns its path on the server.
     pub(crate) fn path(&self) -> String {
         let mut path = "/kubegc/v1/feed?namespace=".to_owned();
         push_segment(&mut path, &self.namespace);
@@ -222,31 +222,31 @@ impl WantedFeed {
     }
 }
 
-/// One line of the feed.
+/// A line of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Change(Box<Change>),
     Skipped(u64),
-    /// Changes that are not kept any more, and were not searched.
+    /// Number of changes that are no longer kept, and were not searched.
     Unsearched(u64),
 }
 
-/// One row of a table: its cells, and the object that it is about.
+/// A row of a table: its cells, and the object that it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(super) cells: Vec<String>,
     pub(crate) place: Option<ObjectPlace>,
-    /// Something is wrong here.
+    /// True if something is wrong here.
     pub(super) is_bad: bool,
     /// Evidence beyond that object.
     pub(crate) evidence: Vec<String>,
 }
 
-/// One of the listed objects of a kind.
+/// A listed object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListedObject {
     pub(crate) place: ObjectPlace,
-    /// As `kubectl get` shows it; empty where the server has no such column.
+    /// READY as in `kubectl get`; empty if the server has no such column.
     pub(crate) ready: String,
     pub(crate) status: String,
     pub(super) age_milliseconds: Option<i64>,
@@ -256,7 +256,7 @@ pub(super) struct ListedObject {
 }
 
 impl ListedObject {
-    /// Its status, that it is being deleted, and what holds it.
+    /// Returns its status, including that it is terminating, and what blocks it.
     pub(super) fn status(&self) -> String {
         let finalizers = self.finalizers.join(" ");
         match (self.is_terminating, finalizers.is_empty()) {
@@ -345,7 +345,7 @@ impl Due {
                 self.collector.clone(),
                 self.message.clone(),
             ],
-            // An image on a node is not an object that could be asked about.
+            // An image on a node is not an object that could be queried.
             place: (!self.object.resource.is_empty()).then(|| self.object.clone()),
             is_bad: false,
             ..Row::default()
@@ -354,7 +354,7 @@ impl Due {
 }
 
 impl TerminatingObject {
-    /// `now` is the time of the overview.
+    /// Formats a row. `now` is the time of the overview.
     pub(crate) fn row(&self, now: &str) -> Row {
         let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
         let since = self.since.as_deref().and_then(time);

@@ -1,6 +1,6 @@
-//! Where `kubegc top` gets its answers: the first screen, the feed and the answers about objects from the API of a server that
-//! `kubegc up` runs or of a collector that was named, and on other clusters from the functions behind `kubegc stuck`, `why`, `tree`
-//! and `plan`. Lists, and deletions, are requests to the cluster. Every request has the rights of the kubeconfig's user.
+//! Source of the answers for `kubegc top`: the first screen, the feed and the answers about objects come from the API of a server
+//! that `kubegc up` runs or of a named collector, and on other clusters from the functions behind `kubegc stuck`, `why`, `tree` and
+//! `plan`. Lists and deletions are requests to the cluster. Every request has the permissions of the kubeconfig's user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,30 +28,30 @@ use super::model::{ListedObject, ObjectPlace, Overview, WantedFeed};
 use super::xray::{Branch, Forest};
 use crate::page::overview::{self, Mode, Surroundings};
 
-/// Time between two overviews that a server answers; it makes one each second at most.
+/// Interval of overviews from a server, which makes at most one per second.
 const PERIOD: Duration = Duration::from_secs(2);
-/// An overview that is made here is made again after this multiple of the time that it took,
+/// Multiple of its duration after which an overview is computed here again,
 const REST_FACTOR: u32 = 9;
 /// but no later than after this time.
 const LONGEST_REST: Duration = Duration::from_mins(1);
-/// Time before a broken feed is opened again.
+/// Time before a broken feed is reopened.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// The feed that fits a filter is asked for when nothing was typed for so long.
+/// Time without typing after which the feed for a filter is requested.
 const TYPING: Duration = Duration::from_millis(250);
-/// Questions about objects that are asked at once.
+/// Maximum number of concurrent questions about objects.
 const ASKED_AT_ONCE: usize = 4;
-/// The event that a stream continues after.
+/// Header with the event after which a stream continues.
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-/// Objects of a kind that are listed.
+/// Maximum number of objects of a kind that are listed.
 const LISTED: usize = 5_000;
-/// Objects in trees that are shown at once.
+/// Maximum number of objects in trees that are shown at once.
 const LARGEST_FOREST: usize = 20_000;
 
-/// Asks the cluster. Cheap to clone.
+/// Client of the cluster. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Source {
     client: ApiClient,
-    /// Process to ask first.
+    /// Process to query first.
     asks: Asks,
     patience: Duration,
     news: mpsc::Sender<News>,
@@ -61,7 +61,7 @@ pub(crate) struct Source {
 /// Answer of the server's API.
 enum AttachedAnswer<T> {
     Yes(T),
-    /// It has no such API.
+    /// The server has no such API.
     No,
 }
 
@@ -77,7 +77,7 @@ impl Source {
         }
     }
 
-    /// Reports whether an answer comes from the API of kubegc; any other failure is an error.
+    /// Checks whether an answer comes from the API of kubegc; any other failure is an error.
     fn attached(
         &self,
         status: StatusCode,
@@ -85,7 +85,7 @@ impl Source {
     ) -> anyhow::Result<AttachedAnswer<()>> {
         match status {
             status if status.is_success() => Ok(AttachedAnswer::Yes(())),
-            // A server without the paths refuses them to users who may not ask for everything.
+            // A server without the paths refuses them to users who may not request everything.
             StatusCode::NOT_FOUND | StatusCode::FORBIDDEN if !matches!(self.asks, Asks::Collector(_)) => {
                 Ok(AttachedAnswer::No)
             }
@@ -93,7 +93,7 @@ impl Source {
         }
     }
 
-    /// Keeps the overview of the wanted namespace up to date, until it is not read any more.
+    /// Keeps the overview of the wanted namespace up to date, until it is no longer read.
     pub(super) async fn follow_overview(self, mut wanted: watch::Receiver<String>) {
         loop {
             let namespace = wanted.borrow_and_update().clone();
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// The overview, and whether a server made it.
+    /// Returns the overview, and whether a server made it.
     async fn overview(&self, namespace: &str) -> anyhow::Result<(Overview, bool)> {
         let Some(page) = self.page() else { return Ok((self.own_overview(namespace).await?, false)) };
         let mut path = "/kubegc/v1/overview?namespace=".to_owned();
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// The overview of a cluster that has no such API, from what this user may list.
+    /// Computes the overview of a cluster without this API, from what the user may list.
     async fn own_overview(&self, namespace: &str) -> anyhow::Result<Overview> {
         let catalog = view::catalog(&self.client).await?;
         let is_wanted = |resource: &&Resource| {
@@ -158,7 +158,7 @@ impl Source {
         Ok(serde_json::from_value(overview::overview(&view, namespace, &around))?)
     }
 
-    /// Follows the wanted feed, until it is not read any more.
+    /// Follows the wanted feed, until it is no longer read.
     pub(super) async fn follow_feed(self, mut wanted: watch::Receiver<WantedFeed>) {
         let (mut known, mut last) = (None, None);
         loop {
@@ -191,7 +191,7 @@ impl Source {
         }
     }
 
-    /// Reads the feed; answers why it has ended.
+    /// Reads the feed, and returns why it has ended.
     async fn end_of_feed(&self, feed: &WantedFeed, last: &mut Option<HeaderValue>) -> String {
         match self.read_feed(feed, last).await {
             Ok(AttachedAnswer::Yes(())) => "The feed has ended; it is opened again.".to_owned(),
@@ -202,7 +202,7 @@ impl Source {
         }
     }
 
-    /// Reads the feed from after its `last` event on, which is kept up to date.
+    /// Reads the feed after its `last` event, which is kept up to date.
     async fn read_feed(
         &self,
         feed: &WantedFeed,
@@ -236,11 +236,11 @@ impl Source {
         Ok(AttachedAnswer::Yes(()))
     }
 
-    /// Carries out an order in the background; what came of it is news.
+    /// Executes a request in the background, and sends the result as a message.
     pub(super) fn carry_out(&self, order: Order) {
         let source = self.clone();
         off_thread(move || async move {
-            // The semaphore is never closed, and whoever reads news may have left.
+            // The semaphore is never closed, and the reader of messages may have left.
             let Ok(_turn) = source.turns.acquire().await else { return };
             let news = match order {
                 Order::Quit | Order::Overview(_) => return,
@@ -329,7 +329,7 @@ impl Source {
         Ok(Forest { trees, omitted: found.omitted, unseen })
     }
 
-    /// The answer to a question, if somebody is asked who has one.
+    /// Returns the answer to a question, if there is a process that has one.
     async fn asked(&self, question: Query) -> anyhow::Result<Option<Box<QueryResponse>>> {
         let Some(page) = self.page() else { return Ok(None) };
         match attached::send(page, &QueryRequest { form: Form::Text, question }).await? {
@@ -437,12 +437,12 @@ fn branch(found: &KindTrees, tree: &Tree) -> Branch {
     }
 }
 
-/// Lines of an answer, as they are drawn.
+/// Returns the lines of an answer for drawing.
 fn shown(lines: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
     lines.into_iter().map(|line| screen::visible_line(line.as_ref()).into_owned()).collect()
 }
 
-/// Works on a thread of its own: a large graph takes a while, in which keys are answered and pictures drawn.
+/// Works on a separate thread: a large graph takes a while, during which keys must be handled and frames drawn.
 pub(super) fn off_thread<F: Future<Output = ()>>(work: impl FnOnce() -> F + Send + 'static) {
     let runtime = tokio::runtime::Handle::current();
     tokio::task::spawn_blocking(move || runtime.block_on(work().boxed_local()));
@@ -470,7 +470,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-    /// Without ages in seconds, which may differ by one.
+    /// Removes ages in seconds, which may differ by one.
     fn ageless(lines: &[String]) -> Vec<String> {
         let word = |word: &str| match word.trim_end_matches([',', ':', ';', '.']).strip_suffix('s') {
             Some(number) if number.parse::<u64>().is_ok() => "AGE".to_owned(),
@@ -491,7 +491,7 @@ mod tests {
         Up::start(&server, &settings, &workloads, None, &clock, surroundings, page).await.unwrap()
     }
 
-    /// A server's answer equals the one from lists, on all screens.
+    /// A server's answer must equal the one from lists, on all screens.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_server_answers_what_is_answered_without_it() {
         let up = start().await;
@@ -550,7 +550,7 @@ mod tests {
             };
             assert_eq!(rows(&asked), rows(&listed));
             let nodes = vec![Node { node: "node-1".into(), removed, due: 1 }];
-            // Nodes are in no namespace.
+            // Nodes are cluster-scoped.
             let of_nodes =
                 if namespace.is_empty() { List { total: 1, items: nodes } } else { List::default() };
             assert_eq!((&asked.nodes, asked.due.total), (&of_nodes, of_nodes.total));
@@ -587,7 +587,7 @@ mod tests {
             assert_eq!((&asked.confirmed, asked.needs_name), (&listed.confirmed, listed.needs_name));
             assert_eq!(ageless(&asked.lines), ageless(&listed.lines));
         }
-        // An absent object is reported as without the server.
+        // An absent object is reported in the same way as without the server.
         let missing = |source: &Source| {
             let source = source.clone();
             async move { source.explain(&Content::Why, &place("nothing")).await.unwrap_err().to_string() }
@@ -596,7 +596,7 @@ mod tests {
         up.shutdown().await;
     }
 
-    /// The dependents of the objects of a kind, of one namespace or of all, and of a kind without namespaces.
+    /// Shows the dependents of the objects of a kind, of one namespace or of all, and of a cluster-scoped kind.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_xray_lists_what_objects_own() {
         let up = start().await;
@@ -651,14 +651,14 @@ mod tests {
         for line in of_root("shop").iter().chain(&of_root("default")) {
             assert!(all.contains(line), "{line}: {all:?}");
         }
-        // The node is in no namespace, and what it owns is shown of the wanted one.
+        // The node is cluster-scoped, and only its dependents in the wanted namespace are shown.
         assert_eq!(lines("nodes", "shop").await, ["nodes /node-1", "  secrets shop/of-the-node"]);
         assert_eq!(lines("nodes", "").await.len(), 3);
         source.forest("nothing", "").await.unwrap_err();
         up.shutdown().await;
     }
 
-    /// The changes of the first lines of this feed.
+    /// Returns the changes in the first lines of this feed.
     async fn first_changes(
         read: &mut mpsc::Receiver<News>,
         feed: &WantedFeed,
@@ -680,7 +680,7 @@ mod tests {
         names
     }
 
-    /// The names of the changes that come next, in their order, until this one.
+    /// Returns the names of the next changes, in order, up to this one.
     async fn changes_until(read: &mut mpsc::Receiver<News>, last: &str) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         while names.last().is_none_or(|name| name != last) {
@@ -694,7 +694,7 @@ mod tests {
         names
     }
 
-    /// After each break, which comes every ten minutes at the latest, the newest lines were shown once more.
+    /// After each interruption, at the latest every ten minutes, the most recent lines were shown once more.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_feed_that_breaks_continues_where_it_was() {
         let up = start().await;
@@ -740,7 +740,7 @@ mod tests {
         up.shutdown().await;
     }
 
-    /// A filter was applied to what had come, which on a busy cluster is a sample.
+    /// A filter was applied to what had arrived, which on a busy cluster is only a sample.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_filters_the_feed() {
         let up = start().await;

@@ -82,7 +82,7 @@ fn picture(app: &App, width: u16) -> String {
     terminal.backend().to_string()
 }
 
-/// Compares at both widths.
+/// Compares the screens at both widths.
 fn assert_pictures(name: &str, app: &App) {
     for width in [80, 160] {
         insta::assert_snapshot!(format!("{name}_{width}"), picture(app, width));
@@ -121,7 +121,7 @@ fn the_tables_look_so() {
     let all = vec![listed.clone(), sibling(0), sibling(1)];
     app.learn(News::Objects { kind: "po".into(), namespace: String::new(), answer: Ok(all) });
     assert_pictures("objects", &app);
-    // Siblings differ to the eye, and their state is readable, on every terminal.
+    // Siblings must look different, and their state must be readable, on every terminal.
     for width in [80, 120, 200] {
         let shown = picture(&app, width);
         for part in ["-5d8f7c9b44-xk2v0 ", "-5d8f7c9b44-xk2v1 ", "READY", " 0/1 ", "CrashLoopBackOff"] {
@@ -167,12 +167,12 @@ fn nothing_is_deleted_before_its_plan_was_shown_and_confirmed() {
     let about = place("ConfigMap", "configmaps", "cart-index");
     let order = Order::Explain(Content::Plan(Cascade::Background), about.clone());
     assert_eq!(press(&mut app, "d"), [order]);
-    // The plan is not there yet.
+    // The plan has not arrived yet.
     assert_eq!(press(&mut app, "x\n"), []);
     assert_eq!(app.input, Input::Keys);
     plan(&mut app, Cascade::Background, true);
     assert_pictures("plan", &app);
-    // The plan with another policy replaces it, and an answer that comes late does not count.
+    // The plan with another policy replaces it, and a late answer is ignored.
     let order = Order::Explain(Content::Plan(Cascade::Foreground), about.clone());
     assert_eq!(press(&mut app, "f"), [order]);
     plan(&mut app, Cascade::Background, false);
@@ -278,7 +278,7 @@ fn explanations_are_wrapped() {
     let about = place("ConfigMap", "configmaps", "cart-index");
     let lines = vec!["Its deletion is blocked: FinalizerHeld. ".repeat(3), "  try:       kubectl get".into()];
     app.learn(News::Explained(Content::Why, about, Ok(lines)));
-    // Nothing of it is cut off.
+    // Nothing of it is truncated.
     assert_eq!(picture(&app, 80).matches("FinalizerHeld.").count(), 3, "{}", picture(&app, 80));
 }
 
@@ -413,7 +413,7 @@ fn branch(kind: &str, name: &str, status: &str, below: Vec<Branch>) -> Branch {
     Branch { uid: format!("uid-{name}"), object, below, ..Branch::default() }
 }
 
-/// Two Deployments: one with a pod that does not start and one that is being deleted, and one without anything.
+/// Returns two Deployments: one with a pod that does not start and one that is terminating, and one with nothing.
 fn forest() -> Forest {
     let pod = |end: &str, status| {
         let name = format!("storefront-checkout-gateway-5d8f7c9b44-{end}");
@@ -454,7 +454,7 @@ fn an_xray_shows_what_objects_own() {
             assert!(shown.contains(part), "{width}, {part}:\n{shown}");
         }
     }
-    // What is selected is explained and planned as in other tables.
+    // The selected object is explained and planned like in other tables.
     press(&mut app, "jj");
     let pod = place("Pod", "pods", "storefront-checkout-gateway-5d8f7c9b44-xk2v0");
     for (key, content) in [
@@ -487,7 +487,7 @@ fn branches_open_and_close() {
         (count(&app), selected_object(&app)),
         (6, "├─ ▸ ReplicaSet/storefront-checkout-gateway-5d8f7c9b44".into())
     );
-    // The state stays over an answer.
+    // Open and closed branches stay after another answer.
     xray(&mut app, "", forest());
     assert_eq!(count(&app), 6);
     press(&mut app, "l");
@@ -505,7 +505,7 @@ fn branches_open_and_close() {
     assert_eq!(count(&app), 3);
     press(&mut app, "G \n");
     assert_eq!(app.message, "There is no object on this line");
-    // A filter shows what fits with what leads there, open or not.
+    // A filter shows matches with what leads to them, open or not.
     press(&mut app, "/crashloop\n");
     let objects: Vec<String> = app.rows().iter().map(|row| row.cells[1].chars().take(12).collect()).collect();
     assert_eq!(objects, ["▾ Deployment", "├─ ▾ Replica", "│  └─ Pod/st", "└─ … and 3 m", "… and 1 more"]);
@@ -532,7 +532,7 @@ fn an_xray_stays_in_its_namespace() {
     let order = |namespace: &str| Order::Xray { kind: "deploy".into(), namespace: namespace.into() };
     let overview = |namespace: &str| Order::Overview(namespace.into());
     assert_eq!(press(&mut app, ":xray deploy shop\n"), [overview("shop"), order("shop")]);
-    // An answer about another namespace was asked for earlier.
+    // This answer about another namespace was requested earlier.
     xray(&mut app, "", forest());
     assert!(app.rows().is_empty());
     xray(&mut app, "shop", forest());

@@ -1,4 +1,4 @@
-//! The objects of a kind with what they own, as rows that open and close (`:xray KIND`).
+//! The objects of a kind with their dependents, as rows that open and close (`:xray KIND`).
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use super::model::{ListedObject, ObjectPlace, Row};
 /// Number of objects up to which a forest is expanded at first.
 const OPEN_UP_TO: usize = 1_000;
 
-/// An object with what it owns.
+/// An object with its dependents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Branch {
     pub(crate) uid: String,
     pub(crate) object: ListedObject,
-    /// A fault of its reference, or that it is also elsewhere; empty if neither.
+    /// A fault of its reference, or a remark that it is also shown elsewhere; empty if neither.
     pub(crate) remark: String,
     pub(crate) below: Vec<Branch>,
-    /// Objects below that are left out.
+    /// Number of objects below it that were left out.
     pub(crate) omitted: usize,
 }
 
-/// The objects of a kind, and what could not be seen.
+/// The objects of a kind, and what could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Forest {
     pub(crate) trees: Vec<Branch>,
-    /// Objects of the kind that are left out.
+    /// Number of objects of the kind that were left out.
     pub(crate) omitted: usize,
     pub(crate) unseen: Option<String>,
 }
@@ -31,14 +31,14 @@ pub(super) struct Forest {
 /// A forest with its open and closed branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Xray {
-    /// Nothing until the answer is there.
+    /// The forest; `None` until the answer arrives.
     forest: Option<Forest>,
     is_open: bool,
     /// Objects that are closed although the others are open, or the reverse.
     exceptions: BTreeSet<String>,
 }
 
-/// A branch that is shown: what leads to it, its depth, and whether it is open.
+/// A branch that is shown: the prefix that leads to it, its depth, and whether it is open.
 struct ShownBranch<'a> {
     prefix: String,
     branch: &'a Branch,
@@ -49,7 +49,7 @@ struct ShownBranch<'a> {
 /// A line of the view.
 enum ShownLine<'a> {
     Branch(ShownBranch<'a>),
-    /// The number of those that are left out, after what leads to it.
+    /// Number of objects that were left out, after the prefix that leads to them.
     Omitted(String, usize),
 }
 
@@ -67,7 +67,7 @@ impl Branch {
 }
 
 impl Xray {
-    /// Takes in an answer. What was opened and closed stays so.
+    /// Takes an answer. Branches stay open or closed.
     pub(super) fn learn(&mut self, forest: Forest) {
         if self.forest.is_none() {
             let size: usize = forest.trees.iter().map(Branch::size).sum();
@@ -77,7 +77,7 @@ impl Xray {
         self.forest = Some(forest);
     }
 
-    /// The number of objects of the kind, once it is known.
+    /// Returns the number of objects of the kind, once it is known.
     pub(super) fn number(&self) -> Option<usize> {
         self.forest.as_ref().map(|forest| forest.trees.len() + forest.omitted)
     }
@@ -95,7 +95,7 @@ impl Xray {
         self.exceptions.clear();
     }
 
-    /// Opens the branch of a row. Returns the row to select then: its first one below if it was open.
+    /// Opens the branch of a row. Returns the row to select next: the first one below it if it was open already.
     pub(super) fn open(&mut self, row: usize, filter: &str) -> usize {
         match self.at(row, filter) {
             Some((uid, false, _)) => self.toggle(&uid),
@@ -105,7 +105,7 @@ impl Xray {
         row
     }
 
-    /// Closes the branch of a row. Returns the row to select then: the one that it is below, if it was closed.
+    /// Closes the branch of a row. Returns the row to select next: the one above it in the tree if it was closed already.
     pub(super) fn close(&mut self, row: usize, filter: &str) -> usize {
         match self.at(row, filter) {
             Some((uid, true, _)) => {
@@ -123,7 +123,7 @@ impl Xray {
         }
     }
 
-    /// The UID, state and depth of the branch of a row; `None` if nothing is below it.
+    /// Returns the UID, state and depth of the branch of a row; `None` if nothing is below it.
     fn at(&self, row: usize, filter: &str) -> Option<(String, bool, usize)> {
         match self.shown(filter).into_iter().nth(row)? {
             ShownLine::Branch(ShownBranch { branch, is_open, depth, .. }) if !branch.below.is_empty() => {
@@ -143,13 +143,13 @@ impl Xray {
         lines[..row].iter().rposition(|line| depth(line) < own)
     }
 
-    /// Returns the rows: what is open, and with a filter what fits it, with what leads there.
+    /// Returns the rows of open branches or, with a filter, the matches with what leads to them.
     pub(super) fn rows(&self, filter: &str) -> Vec<Row> {
         let lines = self.shown(filter);
         lines.iter().map(ShownLine::row).collect()
     }
 
-    /// Why something is missing, if anything is.
+    /// Explains why something is missing, if anything is.
     pub(super) fn unseen(&self) -> Option<&str> {
         self.forest.as_ref().and_then(|forest| forest.unseen.as_deref())
     }
@@ -195,7 +195,7 @@ impl Xray {
 }
 
 impl ShownLine<'_> {
-    /// Cells: namespace, object, READY, STATUS, age.
+    /// Returns the cells: namespace, object, READY, STATUS, age.
     fn row(&self) -> Row {
         let ShownBranch { prefix, branch, depth, is_open } = match self {
             Self::Branch(shown) => shown,

@@ -99,7 +99,7 @@ fn the_cache_is_asked_first_and_the_store_if_it_is_behind() {
     assert_eq!(barriers.poll_list(at(30)), cached(1, pods.clone(), 20));
     assert_eq!(barriers.finish(1, ListEnd::CacheBehind, at(31)), []);
     assert_eq!(barriers.poll_list(at(31)), stored(2, pods));
-    // Known to be behind, it is not asked again for some time.
+    // Known to be behind, it is not used again for some time.
     barriers.ask(EffectId(3), secrets.clone(), ResourceVersion(20), at(31));
     assert_eq!(barriers.poll_list(at(41)), stored(3, secrets.clone()));
     assert_eq!(barriers.finish(2, ListEnd::Complete, at(42)), [applied(2, 2)]);
@@ -154,8 +154,8 @@ fn one_of_two_lists_may_fail() {
     }
 }
 
-/// Sixty owners in as many namespaces ask for everything again and again: in no second do more lists begin than there
-/// are resources, and every resource has its turn.
+/// Sixty owners in as many namespaces repeatedly ask for everything: no more lists begin per second than there are resources, and
+/// every resource has its turn.
 #[test]
 fn lists_are_bounded_by_the_number_of_resources_and_not_by_that_of_owners() {
     const RESOURCES: u32 = 40;
@@ -207,7 +207,7 @@ fn few_lists_are_in_flight_at_a_time() {
     assert_eq!(std::iter::from_fn(|| barriers.poll_list(at(1))).count(), 1);
 }
 
-/// On a server whose cache does not come far enough, only one list waits for it.
+/// On a server whose cache does not reach the version, only one list waits for it.
 #[test]
 fn one_list_finds_out_whether_the_cache_answers() {
     const RESOURCES: u32 = 40;
@@ -264,7 +264,7 @@ fn the_store_overtakes_as_many_lists_as_wait_for_the_cache() {
     assert!(overtaking.iter().all(|list| list.not_older_than.is_none()), "{overtaking:?}");
 }
 
-/// After a list that is older than its watch was, what other watches deliver is of a history that is over until they are synced.
+/// After a list that is older than its watch was, the deliveries of other watches belong to a past history until they are synced.
 #[test]
 fn progress_from_before_a_restore_proves_nothing() {
     let synced = |resource: ResourceId, version: u64| Event::Synced {

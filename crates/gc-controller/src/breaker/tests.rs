@@ -25,7 +25,7 @@ fn is_admitted(admission: &Admission) -> bool {
     matches!(admission, Admission::Admitted(_))
 }
 
-/// The ticket of a deletion of a pod, which must be admitted.
+/// Returns the ticket of a deletion of a pod, which must be admitted.
 fn ticket(breaker: &mut Breaker, inferred: bool, at: i64) -> Ticket {
     match breaker.admit(&pods(), inferred, Some(9), Timestamp(at)) {
         Admission::Admitted(ticket) => ticket,
@@ -33,7 +33,7 @@ fn ticket(breaker: &mut Breaker, inferred: bool, at: i64) -> Ticket {
     }
 }
 
-/// Returns how many of the wanted deletions are admitted when nothing is refunded and `objects` shrink with them.
+/// Returns how many of the wanted deletions are admitted if nothing is refunded and `objects` shrink with them.
 fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize, at: i64) -> usize {
     (0..wanted)
         .take_while(|done| {
@@ -92,7 +92,7 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
         "collection of pods has stopped: 2 deletions within 600 s, the limit of one window"
     );
     assert_eq!(ask(&mut breaker, "pods", 4), Admission::Withheld(WithheldBy::Breaker));
-    // Also when the window is long over.
+    // Also long after the end of the window.
     assert_eq!(ask(&mut breaker, "pods", 100 * MINUTE), Admission::Withheld(WithheldBy::Breaker));
     assert!(is_admitted(&ask(&mut breaker, "secrets", 5)));
     assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip.clone()], 1));
@@ -100,7 +100,7 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
     assert!(breaker.resume("pods"));
     assert!(is_admitted(&ask(&mut breaker, "pods", 6)));
     assert_eq!(breaker.tripped(), []);
-    // Found stopped by a process before this one.
+    // An earlier process found the resource stopped.
     breaker.stop(trip.clone());
     assert_eq!(ask(&mut breaker, "pods", 7), Admission::Withheld(WithheldBy::Breaker));
     assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip], 1));
@@ -111,7 +111,7 @@ fn the_window_slides() {
     let mut breaker = Breaker::new(options(Some(10), None, 0));
     assert_eq!(admitted(&mut breaker, 6, false, 100, 0), 6);
     assert_eq!(admitted(&mut breaker, 4, false, 100, 5 * MINUTE), 4);
-    // The first six are out of the window, the four are not.
+    // The first six are outside the window, the four are not.
     assert_eq!(admitted(&mut breaker, 6, false, 100, 10 * MINUTE), 6);
     assert_eq!(admitted(&mut breaker, 1, false, 100, 14 * MINUTE), 0);
 }
@@ -120,7 +120,7 @@ fn the_window_slides() {
 fn the_share_is_of_what_there_was_when_the_window_began() {
     let mut breaker = Breaker::new(options(None, Some(0.5), 0));
     assert_eq!(admitted(&mut breaker, 30, true, 100, 0), 30);
-    // 70 are left, 20 more make half of the hundred that there were.
+    // 70 are left; 20 more make half of the original hundred.
     assert_eq!(admitted(&mut breaker, 30, true, 70, 5 * MINUTE), 20);
 }
 
@@ -138,7 +138,8 @@ fn what_came_to_nothing_is_not_counted() {
 /// A refund is subtracted at the time at which its deletion was counted, and not from later ones.
 #[test]
 fn a_refund_concerns_no_other_deletion() {
-    // When others are admitted after the first at 0; and how many further ones are admitted when, of three in a window.
+    // Times at which others are admitted after the first at 0, and how many further ones are admitted at which time, of three in a
+    // window.
     let cases: [(&str, &[i64], i64, usize); 5] = [
         ("no other", &[], 9, 3),
         ("another in the same slot", &[0], 9, 2),
@@ -155,7 +156,7 @@ fn a_refund_concerns_no_other_deletion() {
         breaker.refund("pods", came_to_nothing);
         assert_eq!(admitted(&mut breaker, 9, false, 9, at * MINUTE), expected, "{name}");
     }
-    // A resumption begins a fresh count, which nothing from before concerns.
+    // A resumption begins a fresh count, unaffected by anything before.
     let mut breaker = Breaker::new(options(Some(2), None, 0));
     let before = ticket(&mut breaker, false, 0);
     assert_eq!(admitted(&mut breaker, 9, false, 9, 0), 1);
@@ -226,8 +227,8 @@ fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
 }
 
 proptest! {
-    /// No span of nine tenths of a window sees more than the limit, and nothing passes after a trip, whatever is
-    /// requested and refunded when.
+    /// No span of nine tenths of a window contains more than the limit, and nothing passes after a trip, whatever is requested and
+    /// refunded when.
     #[test]
     fn never_more_than_the_limit_in_a_window(
         limit in 1_u64..20,
@@ -260,7 +261,7 @@ proptest! {
     }
 }
 
-/// A deletion where objects are not counted does not widen the share for others, and has none of its own.
+/// A deletion of objects that are not counted does not widen the share for others, and has none of its own.
 #[test]
 fn objects_that_are_not_counted_have_no_share() {
     let options = BreakerOptions { largest_number: None, share_floor: 1, ..BreakerOptions::default() };
@@ -273,7 +274,7 @@ fn objects_that_are_not_counted_have_no_share() {
     }
 }
 
-/// A request that deletes a whole collection counts as many deletions as it came to.
+/// A request that deletes a whole collection counts as many deletions as it made.
 #[test]
 fn the_deletions_of_a_collection_are_counted_afterwards() {
     let options = BreakerOptions { largest_number: Some(10), ..BreakerOptions::default() };
@@ -286,7 +287,7 @@ fn the_deletions_of_a_collection_are_counted_afterwards() {
     }
 }
 
-/// A kind of which every object was missing from one list is stopped whatever the counts, until it is resumed.
+/// A kind of which every object was missing from one list is stopped regardless of counts, until it is resumed.
 #[test]
 fn a_kind_that_vanished_is_stopped_until_it_is_resumed() {
     let maps: Arc<str> = "configmaps".into();

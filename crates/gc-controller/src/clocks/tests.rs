@@ -1,4 +1,4 @@
-//! Claims about clocks that are set, drift or stand still.
+//! Clocks that are set, drift or stand still.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn a_wall_clock_that_was_set_is_noticed() {
     }
 }
 
-/// Timers follow a clock that only runs forward, whatever is done to the wall clock after the start.
+/// Timers follow a clock that only runs forward, whatever happens to the wall clock after the start.
 #[test]
 fn time_is_carried_on_from_the_start() {
     let clock = SteadyClock::new(Timestamp(NOON), at(2_000));
@@ -46,7 +46,7 @@ fn time_is_carried_on_from_the_start() {
     assert_eq!(shown, [0, 0, 1, 86_400_000]);
 }
 
-/// The resolution of a `Date` and the time of the round trip are in favour of the clock.
+/// The resolution of a `Date` and the round trip count in favour of the clock.
 #[test]
 fn a_date_tells_the_least_difference() {
     for (what, date, (sent, answered), wall, expected) in [
@@ -65,15 +65,15 @@ fn a_date_tells_the_least_difference() {
     }
 }
 
-/// One step of a life of two clocks.
+/// One step in the history of two clocks.
 enum Step {
-    /// The server answers.
+    /// The server responds.
     Answer,
-    /// So much time passes, in milliseconds.
+    /// This much time passes, in milliseconds.
     Pass(i64),
     /// This machine's clock is set ahead by this.
     Set(i64),
-    /// The server's is.
+    /// The server's clock is set ahead by this.
     SetServer(i64),
     /// The machine sleeps for this long.
     Sleep(i64),
@@ -98,7 +98,7 @@ fn live(what: &str, steps: &[Step]) {
             Step::Sleep(passed) => (wall, server_wall) = (wall + passed, server_wall + passed),
             Step::Expect(expected) => {
                 let agreement = server.compare(at(moment), Timestamp(wall));
-                // The resolution of a second and the round trip are in favour of the clock that is ahead.
+                // The resolution of a second and the round trip count in favour of the clock that is ahead.
                 let rounded = match agreement {
                     Agreement::Disagreed(by) if by > 0 => Agreement::Disagreed((by + 1_005) / SECOND),
                     Agreement::Disagreed(by) => Agreement::Disagreed(by / SECOND),
@@ -173,7 +173,7 @@ fn deletions_pause_while_clocks_disagree() {
     );
 }
 
-/// Clocks drift apart by a second in a minute: found while the difference is small, by the answers that come.
+/// Clocks that drift apart by a second per minute are detected while the difference is small, from regular responses.
 #[test]
 fn drift_is_noticed() {
     let mut server = ServerClock::default();
@@ -186,11 +186,11 @@ fn drift_is_noticed() {
             first = Some(minute);
         }
     }
-    // By the resolution of a second, one minute later than it is so.
+    // Because of the resolution of a second, one minute after it is true.
     assert_eq!(first, Some(32));
 }
 
-/// An answer that was long on its way proves nothing, and neither does one that is older than what is known.
+/// A response with a long round trip proves nothing, and neither does one that is older than what is known.
 #[test]
 fn answers_that_tell_little_are_passed_over() {
     let wall = Timestamp(NOON);
@@ -203,7 +203,7 @@ fn answers_that_tell_little_are_passed_over() {
     assert_eq!(server, known);
 }
 
-/// The server is asked for the time when no answer has shown it for a while, sooner while the clocks disagree.
+/// The server is asked for the time if no response has shown it for a while, sooner while the clocks disagree.
 #[test]
 fn the_server_is_asked_now_and_then() {
     let asked = |server: &mut ServerClock, from: i64, to: i64| -> Vec<i64> {

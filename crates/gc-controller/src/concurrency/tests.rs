@@ -1,4 +1,4 @@
-//! Claims about the concurrency, and about throughput and fairness over simulated servers.
+//! The concurrency limit, and throughput and fairness over simulated servers.
 
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic")]
 
@@ -84,7 +84,7 @@ fn a_fixed_rate_caps_it() {
     assert_eq!(begin(&mut pacer, at(100)), Ok(()));
 }
 
-/// Rounding left a little less than one token: nothing could be sent, and the next moment to try was the same one.
+/// Rounding left slightly less than one token: nothing could be sent, and the next moment to try was the same one.
 #[test]
 fn whoever_waits_as_long_as_asked_may_send() {
     for rate in [0.7, 3.0, 5.0, 20.0] {
@@ -118,7 +118,7 @@ fn new_bounds_hold_at_once() {
 
 // ---- simulated servers ----
 
-/// A number in [0, 1) that depends on its number in the sequence only.
+/// Numbers in [0, 1), each determined only by its position in the sequence.
 struct Fraction(u64);
 
 impl Fraction {
@@ -128,8 +128,8 @@ impl Fraction {
     }
 }
 
-/// A server that works on a number of requests at a time, each for as long as `milliseconds` says (by the
-/// second of the simulation and chance), and lets further ones queue; beyond `refuses_above` it answers 429.
+/// A server that works on a number of requests at a time, each for as long as `milliseconds` says (by the second of the simulation
+/// and chance), and lets further ones queue; beyond `refuses_above` it answers 429.
 #[derive(Clone, Copy)]
 struct Server {
     carries: usize,
@@ -139,14 +139,14 @@ struct Server {
 
 const UNBOUNDED: usize = usize::MAX;
 
-/// One pacer, from this second on.
+/// One limiter that starts at this second.
 struct Client {
     pacer: Pacer,
     starts: f64,
     answered: Vec<u32>,
 }
 
-/// Answers per second of each client, second by second.
+/// Returns the responses per second of each client, second by second.
 fn simulate(server: Server, starts: &[f64], seconds: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = starts
         .iter()
@@ -159,7 +159,7 @@ fn simulate(server: Server, starts: &[f64], seconds: usize) -> Vec<Client> {
     let mut chance = Fraction(1);
     let mut now = 0_u64;
     let end = u64::try_from(seconds).unwrap() * 1_000_000;
-    // Microseconds at which each place of the server is free.
+    // Microseconds at which each slot of the server is free.
     let mut places: BinaryHeap<Reverse<u64>> = (0..server.carries.min(1_000)).map(|_| Reverse(0)).collect();
     let mut under_way = BinaryHeap::new();
     let mut turn = 0;
@@ -224,7 +224,7 @@ fn mean(answered: &[u32]) -> f64 {
     f64::from(answered.iter().sum::<u32>()) / f64::from(u32::try_from(answered.len()).unwrap())
 }
 
-/// Servers, the answers per second that they could give to 128 requests in flight at the end, and the share that must be reached.
+/// Servers, the responses per second that they could give to 128 requests in flight at the end, and the share that must be reached.
 const SERVERS: [(&str, Server, f64, f64); 9] = [
     (
         "fast and steady",
@@ -294,7 +294,7 @@ const SERVERS: [(&str, Server, f64, f64); 9] = [
     ),
 ];
 
-/// Every row of figures is in docs/benchmarks.md: what is simulated is what is documented.
+/// Asserts that every row of figures is in docs/benchmarks.md, so that the documentation matches the simulation.
 fn assert_documented(rows: &[Vec<String>]) {
     let rows: Vec<String> = rows.iter().map(|cells| format!("| {} |", cells.join(" | "))).collect();
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks.md");
@@ -303,7 +303,7 @@ fn assert_documented(rows: &[Vec<String>]) {
     assert!(missing.is_empty(), "docs/benchmarks.md lacks\n{}", rows.join("\n"));
 }
 
-/// Answers per second in the thirds of a minute.
+/// Returns responses per second in the thirds of a minute.
 fn thirds(answered: &[u32]) -> Vec<String> {
     answered.chunks(20).map(|third| format!("{:.0}", mean(third))).collect()
 }
@@ -327,7 +327,7 @@ fn throughput_comes_near_what_the_server_carries() {
     assert_documented(&rows);
 }
 
-/// The queue of a server that carries 20 stays a small multiple of that.
+/// The queue of a server that handles 20 at a time stays a small multiple of that.
 #[test]
 fn a_saturated_server_is_not_piled_up() {
     let server =
@@ -337,8 +337,8 @@ fn a_saturated_server_is_not_piled_up() {
     assert!((20..=80).contains(&limit), "{limit}");
 }
 
-/// Two collectors on one saturated server: neither starves, whichever came first. Jain's index: 1 is equal
-/// shares, 0.5 all for one of them.
+/// Two collectors on one saturated server: neither starves, whichever came first. Jain's index is 1 for equal shares, and 0.5 if
+/// one of them gets everything.
 #[test]
 fn collectors_share_a_saturated_server() {
     let server =

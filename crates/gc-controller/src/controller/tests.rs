@@ -11,13 +11,13 @@ use crate::breaker::BreakerOptions;
 const PODS: ResourceId = ResourceId(1);
 const JOBS: ResourceId = ResourceId(2);
 
-/// Wants what it is given, and wants what was held again when it is released.
+/// An engine that requests the given effects, and requests withheld ones again when they are released.
 #[derive(Debug, Default)]
 struct WantingEngine {
     wanted: VecDeque<Request>,
-    /// True if each is wanted because of its age.
+    /// True if each is requested because of its age.
     timed: bool,
-    /// True if it asks first whether anything may be deleted.
+    /// True if it first asks whether anything may be deleted.
     asks: bool,
     flying: BTreeMap<EffectId, Request>,
     held: Vec<Request>,
@@ -168,7 +168,7 @@ fn answered(outcome: Outcome) -> PerformedRequest {
     PerformedRequest { outcome, signal: Signal::Answered, round_trips: 1 }
 }
 
-/// Each restraint alone holds a deletion back; what was held is sent when the restraint ends.
+/// Each restraint alone withholds a deletion; withheld ones are sent when the restraint ends.
 #[test]
 fn every_restraint_holds_a_deletion_until_it_ends() {
     struct Case {
@@ -228,7 +228,7 @@ fn every_restraint_holds_a_deletion_until_it_ends() {
     }
 }
 
-/// An engine that asks first wants nothing of what is stopped, and nothing of it is held.
+/// An engine that asks first requests nothing of stopped resources, so nothing of them is withheld.
 #[test]
 fn an_engine_can_ask_what_may_be_deleted() {
     let world = World::new(100);
@@ -242,7 +242,7 @@ fn an_engine_can_ask_what_may_be_deleted() {
     assert_eq!(sent(&mut controller), [delete(PODS)]);
 }
 
-/// A deletion that the server did not perform is not counted; a trip is reported once, and stops its resource alone.
+/// A deletion that the server did not execute is not counted; a trip is reported once, and stops only its resource.
 #[test]
 fn the_breaker_counts_what_was_done() {
     let world = World::new(1);
@@ -259,7 +259,7 @@ fn the_breaker_counts_what_was_done() {
     assert_eq!(trips, 1);
 }
 
-/// The concurrency limit is asked before anything is decided.
+/// The concurrency limit is consulted before anything is decided.
 #[test]
 fn nothing_is_decided_that_cannot_be_sent() {
     let world = World::new(100);
@@ -297,7 +297,7 @@ fn a_barrier_ends_with_its_watch_or_with_a_list() {
     assert_eq!(controller.concurrency().in_flight, 0);
 }
 
-/// The answer to a list may already be on its way when its barrier ends otherwise.
+/// The response to a list may already be in flight when its barrier ends otherwise.
 #[test]
 fn a_busy_server_is_left_alone_although_the_list_was_cancelled() {
     let world = World::new(100);

@@ -17,7 +17,7 @@ fn passes() -> Passes {
     Passes::new(SETTLE_MILLISECONDS, ConcurrencyOptions::default())
 }
 
-/// Nothing restrains it.
+/// Returns a world without restraints.
 fn free() -> World {
     World::new(u64::MAX)
 }
@@ -31,7 +31,7 @@ fn answer(reply: Reply) -> Answer {
     Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) }
 }
 
-/// Answers as a server with a terminating namespace that has one secret, which a finalizer blocks.
+/// Responds like a server with a terminating namespace that has one secret, which a finalizer blocks.
 fn blocked(question: &Question) -> Answer {
     let secrets = || ContainedResource {
         gvr: Gvr { group: "".into(), version: "v1".into(), resource: "secrets".into() },
@@ -67,7 +67,7 @@ fn missing(_: &Question) -> Answer {
     answer(Reply::Refused { code: 404, why: "no such namespace".into() })
 }
 
-/// Answers every question until none is left. Returns what was asked.
+/// Answers all requests, and returns them.
 fn run(passes: &mut Passes, now: i64, world: &World, server: impl Fn(&Question) -> Answer) -> Vec<Question> {
     let mut asked = Vec::new();
     while let Some(question) = passes.poll_question(at(now), world) {
@@ -77,7 +77,7 @@ fn run(passes: &mut Passes, now: i64, world: &World, server: impl Fn(&Question) 
     asked
 }
 
-/// Answers as [`run`], until something is to be deleted.
+/// Answers like [`run`], until something is to be deleted.
 fn run_to_deletion(passes: &mut Passes, now: i64, world: &World) -> Question {
     loop {
         let question = passes.poll_question(at(now), world).unwrap();
@@ -103,7 +103,7 @@ fn a_namespace_that_is_gone_is_forgotten_after_one_question() {
     assert_eq!((passes.poll_end(), passes.is_empty(), passes.remembered()), (None, true, 0));
 }
 
-/// During a pause the namespace may be recreated: a pass does not continue with what it knew before.
+/// During a pause the namespace may be recreated, so a pass does not continue with what it knew before.
 #[test]
 fn a_pass_is_abandoned_by_a_pause_once_its_answers_have_come() {
     let (mut passes, world) = (passes(), free());
@@ -183,7 +183,7 @@ fn a_dry_run_changes_nothing_and_its_namespaces_are_emptied_when_it_ends() {
     assert!(asked.iter().any(Question::changes), "{asked:?}");
 }
 
-/// A dry run that begins during a pass lets it change nothing further.
+/// A dry run that begins during a pass makes it change nothing further.
 #[test]
 fn a_pass_is_abandoned_by_a_dry_run() {
     let (mut passes, world, now) = (passes(), free(), SETTLE_MILLISECONDS);

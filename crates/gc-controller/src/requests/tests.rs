@@ -1,4 +1,4 @@
-//! Claims about exchanges, whatever the server answers. What single answers mean is claimed over HTTP, in `gc-kube`.
+//! Exchanges with any responses of the server. The meaning of single responses is tested over HTTP, in `gc-kube`.
 
 use gc_types::{DeletionState, Gvr, ResourceId, Scope};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const UID: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
 const OTHER: &str = "11111111-5b6c-4d7e-8f90-a1b2c3d4e5f6";
-/// No exchange takes more calls: four tries to remove a finalizer, each with a read, a patch, and a read after that.
+/// Maximum number of calls in an exchange: four attempts to remove a finalizer, each with a read, a patch, and a read after that.
 const MOST_CALLS: u32 = 12;
 
 fn resource() -> ResourceInfo {
@@ -25,12 +25,12 @@ fn key() -> ObjectKey {
     ObjectKey { resource: ResourceId(1), namespace: "shop".into(), name: "web".into() }
 }
 
-/// A possible answer of the server.
+/// A possible response of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerAnswer {
     /// The object, with the finalizer.
     Object,
-    /// Another object of the name.
+    /// Another object of the same name.
     Another,
     /// A proxy's page.
     Page,
@@ -38,7 +38,7 @@ enum ServerAnswer {
     Success,
     /// A Status with this code, about the object.
     Refused(u16),
-    /// Nothing.
+    /// No response.
     Nothing,
 }
 
@@ -124,7 +124,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-/// Every change names the UID it is about, and the version that it was decided on, or that was just read.
+/// Asserts that every change names the UID it is about, and the version that it was decided on, or that was just read.
 fn assert_guarded(call: &Call, request: &Request) {
     let guards = match call.verb {
         Verb::Get => return,
@@ -135,7 +135,7 @@ fn assert_guarded(call: &Call, request: &Request) {
     assert!(guards["resourceVersion"] == "5" || guards["resourceVersion"] == "7", "{request:?}: {call:?}");
 }
 
-/// Answers the calls of a request by these in turn, the last one again and again.
+/// Answers the calls of a request with these in turn, then with the last one repeatedly.
 fn exchange(request: &Request, said: &[ServerAnswer]) -> PerformedRequest {
     let resource = resource();
     let (mut exchange, mut step) = Exchange::begin(request, &resource);
@@ -161,8 +161,8 @@ fn exchange(request: &Request, said: &[ServerAnswer]) -> PerformedRequest {
     }
 }
 
-/// Every exchange ends, every change is guarded, and only a Status that names the object, or another object of its
-/// name, proves its absence, whatever three answers come before the last repeats.
+/// Every exchange ends, every change has preconditions, and only a Status that names the object, or another object of its name,
+/// proves its absence, whatever three responses come before the last repeats.
 #[test]
 fn every_exchange_ends_guarded_and_proves_no_absence_without_proof() {
     for request in requests() {
@@ -184,7 +184,7 @@ fn every_exchange_ends_guarded_and_proves_no_absence_without_proof() {
     }
 }
 
-/// Meaning of each answer to the first call, for a deletion and for a read.
+/// Each response to the first call has a fixed meaning, for a deletion and for a read.
 #[test]
 fn single_answers_mean_the_same_for_all() {
     let requests = requests();

@@ -1,22 +1,23 @@
-//! Lives of lists and watches. The same over HTTP is in `gc-kube/tests/watching.rs`, over the registry with faults in `gc-sim`.
+//! Histories of lists and watches. The same over HTTP is in `gc-kube/tests/watching.rs`, and over the registry with faults in
+//! `gc-sim`.
 
 use super::*;
 
-/// One thing that happens.
+/// One step of a history.
 enum Step<'a> {
-    /// This is asked.
+    /// This is requested.
     Ask(Ask),
-    /// A page is read: the version, and where the next begins.
+    /// A page is read: its version, and where the next one begins.
     Page(&'a str, &'a str),
-    /// The newest version of the server.
+    /// The newest version of the server is read.
     Newest(&'a str),
     /// The watch is answered.
     Opened,
-    /// It delivers an object at this version.
+    /// Delivers an object at this version.
     Reached(&'a str),
-    /// It reports how far it is.
+    /// The watch reports its progress.
     Bookmark(&'a str, bool),
-    /// End of the request, after this many seconds.
+    /// The request ends after this many seconds.
     Ends(RequestEnd, u64),
     /// These signals have been given since.
     Signals(Vec<Signal>),
@@ -114,7 +115,7 @@ fn a_list_in_pages_goes_over_into_watches() {
             page(""),
             Page("7", ""),
             Signals(vec![failing(refused(403), false), Signal::ListStarted, synced(7)]),
-            // It may be another server now, of which the list has said how far it is.
+            // It may be another server now, whose progress the list has shown.
             watch("7"),
         ],
     );
@@ -129,7 +130,7 @@ fn whole() -> Step<'static> {
     Asks(Ask::Page { is_paged: false, continue_token: String::new() })
 }
 
-/// A list that is too slow for pages and too large to be read whole is not lost: it is tried in pages again, and in whole again if
+/// A list that is too slow for pages and too large to be read whole is not lost: it is tried in pages again, and whole again if
 /// their token expires once more.
 #[test]
 fn pages_come_back() {
@@ -164,7 +165,7 @@ fn pages_come_back() {
     }
 }
 
-/// Pages have fewer objects where those are large, and more again where they are small.
+/// Pages have fewer objects if those are large, and more again if they are small.
 #[test]
 fn page_sizes_follow_the_size_of_objects() {
     let mut protocol = ListWatch::new(false);
@@ -318,7 +319,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
     );
 }
 
-/// A list that costs little is made again after a failure that may have been a restart, however far the server is.
+/// A cheap list is made again after a failure that may have been a restart, however far the server has progressed.
 #[test]
 fn a_cheap_list_is_read_again() {
     live_of(

@@ -1,4 +1,4 @@
-//! The messages of containerd's API (`containerd.services.*`), as far as they are read and written here.
+//! Messages of containerd's API (`containerd.services.*`), as far as they are read and written here.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A container runtime that lives in memory and fails on request.
+//! An in-memory container runtime that fails on request.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub use super::grpc::Answer;
 use super::grpc::Server;
 use super::messages as cri;
 
-/// The gRPC status codes that are used here.
+/// gRPC status codes that are used here.
 pub mod code {
     pub const UNKNOWN: u32 = 2;
     pub const NOT_FOUND: u32 = 5;
@@ -21,7 +21,7 @@ pub mod code {
 
 type Rule = Box<dyn FnMut(&mut State, &str, &str) -> Option<Answer> + Send>;
 
-/// The state of the runtime, and the calls that it received.
+/// State of the runtime, and the calls that it received.
 pub struct State {
     pub images: Vec<cri::Image>,
     pub containers: Vec<cri::Container>,
@@ -29,14 +29,14 @@ pub struct State {
     pub log_paths: HashMap<String, String>,
     /// Digests of the layers of images, by identifier.
     pub layers: HashMap<String, Vec<String>>,
-    /// The image filesystem.
+    /// Path of the image filesystem.
     pub filesystem: String,
     pub ready: bool,
-    /// Messages longer than this are refused, as containerd refuses those over 16 MiB.
+    /// Size above which messages are refused, like containerd refuses those over 16 MiB.
     pub send_limit: usize,
-    /// Items in one message of a streaming list; `None` if it has no streaming lists.
+    /// Number of items in one message of a streaming list; `None` if it has no streaming lists.
     pub stream_chunk: Option<usize>,
-    /// The service's prefix, such as `runtime.v1.`.
+    /// Prefix of the service, such as `runtime.v1.`.
     pub api: &'static str,
     /// Every call, with the object that it names.
     pub calls: Vec<(String, String)>,
@@ -44,7 +44,7 @@ pub struct State {
 }
 
 impl State {
-    /// Called before each call is answered; its result is the answer.
+    /// Sets a function that is called before each call is answered; its result is the answer.
     pub fn rule(&mut self, rule: impl FnMut(&mut Self, &str, &str) -> Option<Answer> + Send + 'static) {
         self.rule = Some(Box::new(rule));
     }
@@ -53,7 +53,7 @@ impl State {
         self.rule = None;
     }
 
-    /// The objects named in calls of this method.
+    /// Returns the objects named in calls of this method.
     pub fn called(&self, method: &str) -> Vec<String> {
         self.calls.iter().filter(|(name, _)| name == method).map(|(_, what)| what.clone()).collect()
     }
@@ -146,7 +146,7 @@ impl State {
                 self.sandboxes.retain(|sandbox| sandbox.id != named);
                 Answer::one(&cri::Empty {})
             }
-            // A stream that ends at once, as CRI-O's does unless it is configured to send events.
+            // A stream that ends immediately, like CRI-O's unless it is configured to send events.
             "GetContainerEvents" => Answer::Messages(Vec::new()),
             _ => Answer::failure(code::UNIMPLEMENTED, "unknown method"),
         }
@@ -193,7 +193,7 @@ impl State {
     }
 }
 
-/// The image, container or sandbox that a request names.
+/// Returns the image, container or sandbox that a request names.
 fn named(method: &str, body: &[u8]) -> String {
     match method {
         "ImageStatus" | "RemoveImage" => {
@@ -215,7 +215,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Starts an empty one.
+    /// Starts an empty runtime.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let state = State {
@@ -252,7 +252,7 @@ impl Fake {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Stops, closing all connections; when this returns, nothing answers any more.
+    /// Stops, closing all connections; after this returns, nothing answers any more.
     pub fn stop(&mut self) {
         self.server.stop();
     }
@@ -263,7 +263,7 @@ impl Fake {
     }
 }
 
-/// An image `sha256:000…number` of this many bytes.
+/// Returns an image `sha256:000…number` of this many bytes.
 pub fn image(number: u64, size: u64) -> cri::Image {
     cri::Image {
         id: image_id(number),
@@ -278,7 +278,7 @@ pub fn image_id(number: u64) -> String {
     format!("sha256:{number:064x}")
 }
 
-/// A container created by the kubelet, in `sandbox-POD`, with the image of this number.
+/// Returns a container created by the kubelet, in `sandbox-POD`, with the image of this number.
 pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) -> cri::Container {
     let labels =
         [("pod.name", pod), ("pod.namespace", "default"), ("pod.uid", pod), ("container.name", name)];
@@ -299,7 +299,7 @@ pub fn container(pod: &str, name: &str, attempt: u32, state: i32, image: u64) ->
     }
 }
 
-/// A sandbox `sandbox-POD` created by the kubelet.
+/// Returns a sandbox `sandbox-POD` created by the kubelet.
 pub fn sandbox(pod: &str, state: i32) -> cri::PodSandbox {
     let labels = [("name", pod), ("namespace", "default"), ("uid", pod)];
     cri::PodSandbox {

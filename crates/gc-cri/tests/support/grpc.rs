@@ -13,14 +13,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixListener;
 
-/// The answer to one call.
+/// Answer to one call.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// These messages, and success.
     Messages(Vec<Vec<u8>>),
     /// These messages, and then the connection breaks.
     Broken(Vec<Vec<u8>>),
-    /// A failure with code and text.
+    /// A failure with code and message.
     Failure(u32, String),
     /// No answer, ever.
     Silence,
@@ -39,7 +39,7 @@ impl Answer {
 /// Answers a call, by its path and its message.
 type Answers = dyn Fn(&str, &[u8]) -> Answer + Send + Sync;
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub struct Server {
     socket: PathBuf,
     answers: Arc<Answers>,
@@ -53,10 +53,10 @@ impl Server {
         server
     }
 
-    /// Stops, closing all connections; when this returns, nothing answers any more.
+    /// Stops, closing all connections; after this returns, nothing answers any more.
     pub fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // On a thread of its own, since the test may be asynchronous, where blocking is forbidden.
+            // On a separate thread, because the test may be asynchronous, where blocking is forbidden.
             let ending =
                 std::thread::spawn(move || runtime.shutdown_timeout(std::time::Duration::from_secs(5)));
             ending.join().unwrap();
@@ -131,7 +131,7 @@ async fn serve(
     response.body(UnsyncBoxBody::new(StreamBody::new(frames))).map_err(std::io::Error::other)
 }
 
-/// gRPC's frame: not compressed, length, message.
+/// Encodes gRPC's frame: not compressed, length, message.
 fn frame(message: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(message.len() + 5);
     frame.put_u8(0);

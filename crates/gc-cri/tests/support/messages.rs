@@ -1,5 +1,5 @@
-//! The messages of CRI v1 in tests: those of the fake runtime, and those that create pods on a real one. Written
-//! separately from the client's own, so that a wrong field number in either does not cancel out.
+//! Messages of CRI v1 in tests: those of the fake runtime, and those that create pods on a real one. Written separately from the
+//! client's own, so that a wrong field number in either does not cancel out.
 
 use std::collections::HashMap;
 

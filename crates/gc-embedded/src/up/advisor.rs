@@ -1,5 +1,5 @@
-//! Checks of `kubegc up` beyond those of an API server: invalid policies are refused, and an annotation without
-//! effect causes a warning.
+//! Checks of `kubegc up` beyond those of an API server: invalid policies are refused, and an annotation without effect causes a
+//! warning.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ mod deputies;
 #[cfg(test)]
 mod writers;
 
-/// Prefix of our annotations.
+/// Prefix of kubegc's annotations.
 const PREFIX: &str = "kubegc.io/";
-/// The annotations that people write …
+/// Annotations that users write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
-/// … and all that something reads or writes.
+/// … and all that kubegc reads or writes.
 const KNOWN: [&str; 32] = [
     "ttl",
     "expires-at",
@@ -55,7 +55,7 @@ const KNOWN: [&str; 32] = [
     "released-finalizer",
     "released-by",
 ];
-/// Unknown annotations of one object that are warned of.
+/// Maximum number of unknown annotations of one object to warn about.
 const WARNED: usize = 5;
 
 /// See the module.
@@ -63,7 +63,7 @@ const WARNED: usize = 5;
 pub(super) struct RetentionAdvisor {
     /// True if a collector acts on annotations.
     pub(super) expires: bool,
-    /// The other tools whose marks count.
+    /// Other tools whose marks count.
     pub(super) tools: Vec<ForeignTool>,
     /// True if there are simulated nodes, which read annotations of pods.
     pub(super) simulates: bool,
@@ -89,7 +89,7 @@ impl Advisor for RetentionAdvisor {
         if (group, kind) == (GROUP, KIND) {
             return deputies::of_policy(new, old);
         }
-        // A new object deletes nothing that was there: its author gives it the life that it has.
+        // A new object deletes no existing one: its author gives it its own lifetime.
         old.filter(|old| deputies::is_deleted_sooner(new, old))
             .map(|_| deputies::of_mark())
             .into_iter()
@@ -128,7 +128,7 @@ impl RetentionAdvisor {
     }
 }
 
-/// Annotations of ours that nothing reads, as far as they are new.
+/// Returns new annotations with kubegc's prefix that nothing reads.
 fn unknown(new: &Value, old: Option<&Value>) -> impl Iterator<Item = String> {
     let annotations = new["metadata"]["annotations"].as_object().into_iter().flatten();
     let was_there = move |name: &str| old.is_some_and(|old| !old["metadata"]["annotations"][name].is_null());
@@ -140,7 +140,7 @@ fn unknown(new: &Value, old: Option<&Value>) -> impl Iterator<Item = String> {
 }
 
 impl RetentionAdvisor {
-    /// Annotations and labels of other tools, which count for nothing here.
+    /// Returns annotations and labels of other tools that have no effect here.
     fn of_others(&self, marks: &Marks) -> Vec<String> {
         let off = marks.foreign_marks().map(|(mark, _)| (mark, ForeignTool::of(mark)));
         let off = off.filter(|(mark, tool)| {
@@ -189,7 +189,7 @@ fn marks(object: &Value) -> Marks {
     let foreign =
         ForeignMark::ALL.map(|mark| text(if mark.is_label() { "labels" } else { "annotations" }, mark.key()));
     Marks {
-        // All times are counted from here: whether there is one is what matters.
+        // All times are counted from here; only whether there is one matters.
         created: Some(Timestamp::default()),
         ttl: text("annotations", "kubegc.io/ttl"),
         expires_at: text("annotations", "kubegc.io/expires-at"),
@@ -214,7 +214,7 @@ mod tests {
         for (annotations, with, without) in [
             (json!({}), &[][..], &[][..]),
             (json!({"a": "b", "kubegc.io/keep": "true"}), &[], &[]),
-            // Others than those that make objects expire are read elsewhere.
+            // Annotations other than those about expiry are read elsewhere.
             (
                 json!({"kubegc.io/protect": "the only copy", "kubegc.io/keep-images": "last", "kubegc.io/unused-since": "x"}),
                 &[],

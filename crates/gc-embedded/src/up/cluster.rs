@@ -18,32 +18,32 @@ use crate::console::MakeConsole;
 use crate::workloads::WorkloadOptions;
 use gc_process::collectors::{ControllerOptions, Surroundings};
 
-/// Maximum number of forks of a server that run at the same time.
+/// Maximum number of concurrent forks of a server.
 pub(super) const MAX_FORKS: usize = 16;
 
-/// Settings that a server and its forks start with.
+/// Settings with which a server and its forks start.
 #[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) options: ServerOptions,
     pub(super) controllers: ControllerOptions,
     pub(super) workloads: WorkloadOptions,
-    /// Absent where there is no page.
+    /// `None` if there is no page.
     pub(super) console: Option<MakeConsole>,
 }
 
-/// A server's controllers, its store at the start, and its forks.
+/// Controllers of a server, its initial store, and its forks.
 pub(crate) struct Cluster {
     pub(super) controllers: Controllers,
-    /// Absent where the store outlives the server.
+    /// `None` if the store outlives the server.
     pub(super) baseline: Option<Baseline>,
     pub(super) clock: CollectorClock,
-    /// Absent in a fork.
+    /// `None` in a fork.
     pub(super) forks: Option<Forks>,
     /// Held during a reset.
     pub(super) resetting: Mutex<()>,
 }
 
-/// The forks of a server.
+/// Forks of a server.
 pub(super) struct Forks {
     recipe: Recipe,
     running: Mutex<RunningCluster>,
@@ -55,7 +55,7 @@ struct RunningCluster {
     forks: BTreeMap<u32, Up>,
 }
 
-/// Why a server does not do what it was asked for.
+/// Reason why a server did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(
@@ -80,7 +80,7 @@ pub(super) enum Refusal {
     Failed(#[from] anyhow::Error),
 }
 
-/// A fork that runs.
+/// A running fork.
 pub(super) struct Fork {
     pub(super) name: u32,
     pub(super) server: String,
@@ -101,7 +101,7 @@ impl Forks {
 }
 
 impl Cluster {
-    /// Puts the store and the clock back to how they were at the start, and restarts the controllers.
+    /// Restores the store and the clock to their state at the start, and restarts the controllers.
     pub(super) async fn reset(&self) -> Result<(), Refusal> {
         let baseline = self.baseline.as_ref().ok_or(Refusal::Durable)?;
         let _alone = self.resetting.lock().await;
@@ -117,7 +117,7 @@ impl Cluster {
         self.forks.as_ref().ok_or(Refusal::IsFork)
     }
 
-    /// Starts a server in this process with a copy of what is stored, on this port of 127.0.0.1; 0 picks a free one.
+    /// Starts a server in this process with a copy of the store, on this port of 127.0.0.1; 0 picks a free one.
     pub(super) async fn fork(&self, registry: &Arc<Registry>, port: u16) -> Result<Fork, Refusal> {
         let Forks { recipe, running } = self.forks()?;
         let mut running = running.lock().await;
@@ -125,7 +125,7 @@ impl Cluster {
             return Err(Refusal::TooMany);
         }
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Before anything is copied. Whoever takes it between this and the start makes the start fail.
+        // Before anything is copied. If the port is taken between this and the start, the start fails.
         TcpListener::bind(address).map_err(|error| Refusal::PortTaken(port, error))?;
         let registry = Arc::clone(registry);
         let stored = tokio::task::spawn_blocking(move || registry.stored(&RangeOptions::default()));
@@ -153,7 +153,7 @@ impl Cluster {
         Ok(fork)
     }
 
-    /// The forks that run, by number.
+    /// Returns the running forks, by number.
     pub(super) async fn list_forks(&self) -> Result<Vec<Fork>, Refusal> {
         let running = self.forks()?.running.lock().await;
         Ok(running.forks.iter().map(|(name, up)| Fork::of(*name, up)).collect())

@@ -14,7 +14,7 @@
 //! GET  /kubegc/v1/deletions?uid=…        who asked for deletions; see [`super::deletions`]
 //! ```
 //!
-//! The pages of [`pages`] are answered here, too.
+//! The pages of [`pages`] are served here, too.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
 /// Maximum lead of the clock: far beyond every deadline, and within the years that a timestamp can have.
 const FARTHEST_AHEAD: Duration = Duration::from_hours(100 * 365 * 24);
 const FARTHEST_AHEAD_TEXT: &str = "876000h (100 years)";
-/// Minimum wait: the request itself has just caused activity.
+/// Minimum wait, because the request itself has just caused activity.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// Time without a change after which everything that can run in the process has run.
 const REST: Duration = Duration::from_millis(20);
@@ -59,13 +59,13 @@ struct ControlState {
     console: Option<Arc<dyn Console>>,
     clock: CollectorClock,
     activity: Activity,
-    /// Known once the server has begun.
+    /// Registry, known once the server has begun.
     registry: OnceLock<Arc<Registry>>,
     /// Journal of the collectors, if it is recorded.
     journal: Option<Arc<Journal>>,
     /// Requests for deletions, with their users.
     deletions: Arc<Deletions>,
-    /// Known once the controllers have begun.
+    /// Cluster, known once the controllers have begun.
     cluster: OnceLock<Weak<Cluster>>,
 }
 
@@ -87,20 +87,20 @@ impl Control {
         self.0.console.as_ref()
     }
 
-    /// Observes deletions.
+    /// Returns the observer of deletions.
     pub(super) fn deletions(&self) -> Arc<Deletions> {
         Arc::clone(&self.0.deletions)
     }
 
-    /// The server has begun.
+    /// Sets the registry when the server has begun.
     pub fn serve(&self, registry: &Arc<Registry>) {
-        // It begins once.
+        // The server begins once.
         let _ = self.0.registry.set(Arc::clone(registry));
     }
 
-    /// The controllers have begun.
+    /// Sets the cluster when the controllers have begun.
     pub(super) fn attach(&self, cluster: &Arc<Cluster>) {
-        // They begin once.
+        // The controllers begin once.
         let _ = self.0.cluster.set(Arc::downgrade(cluster));
     }
 
@@ -108,8 +108,8 @@ impl Control {
         self.0.cluster.get()?.upgrade()
     }
 
-    /// Waits until nothing is left to do. `rest` returns when everything that can run has run; the error says who is
-    /// still moving after `patience`.
+    /// Waits until nothing is left to do. `rest` returns when everything that can run has run; the error names those that are still
+    /// active after `patience`.
     pub async fn settle<R: Future<Output = ()>>(
         &self,
         patience: Duration,
@@ -120,7 +120,7 @@ impl Control {
         activity.settle(registry, &clock.clock(), patience, rest).await
     }
 
-    /// The clock of the collectors.
+    /// Returns the clock of the collectors.
     #[must_use]
     pub fn clock(&self) -> &CollectorClock {
         &self.0.clock
@@ -159,7 +159,7 @@ impl Control {
         self.shown_clock()
     }
 
-    /// Resets the server, or acts on its forks. What has begun is finished even if the client does not wait for it.
+    /// Resets the server, or acts on its forks. Anything that has begun is finished even if the client does not wait for it.
     async fn answer_whole(
         self,
         method: Method,
@@ -179,7 +179,7 @@ impl Control {
                     }
                     (Method::GET | Method::HEAD, FORK, []) => {
                         let forks = cluster.list_forks().await?;
-                        // Without their kubeconfigs: whoever may only read must not become an administrator of a copy.
+                        // Without their kubeconfigs: a user who may only read must not become an administrator of a copy.
                         let shown = |fork: &Fork| json!({"name": fork.name, "server": fork.server});
                         Ok(json!({"forks": forks.iter().map(shown).collect::<Vec<_>>()}))
                     }
@@ -250,7 +250,7 @@ impl Extension for Control {
     }
 
     fn accepts_session(&self, path: &str) -> bool {
-        // The server's own pages accept credentials alone.
+        // The server's own pages accept only credentials.
         self.console().is_some_and(|console| console.accepts_session(path))
     }
 
@@ -287,7 +287,7 @@ impl Extension for Control {
     }
 }
 
-/// The port that a request wants for a fork; 0 if it names none.
+/// Returns the port that a request names for a fork; 0 if it names none.
 fn wanted_port(query: &[(String, String)]) -> Result<u16, Refusal> {
     match query {
         [] => Ok(0),

@@ -1,4 +1,4 @@
-//! The collectors and workload controllers of a server, which a reset stops and starts again.
+//! Collectors and workload controllers of a server, which a reset stops and starts again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use gc_process::activity::{ActivityTracker, TrackedAnswer, is_watch};
 use gc_process::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use gc_process::preflight;
 
-/// Time between two checks whether namespaces have what they should have, and how long that is waited for.
+/// Interval at which namespaces are checked for the objects that they should contain, and the maximum wait.
 const FURNISHING_PAUSE: Duration = Duration::from_millis(2);
 const FURNISHING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Everything that the controllers are started with, and those that run.
+/// Everything that the controllers are started with, and the running ones.
 pub(crate) struct Controllers {
-    /// The way into the server.
+    /// Access to the server.
     way: InProcess,
     authority: Arc<CertificateAuthority>,
     enabled: Vec<Controller>,
@@ -43,7 +43,7 @@ pub(crate) struct Controllers {
     running: Mutex<Option<RunningCollectors>>,
 }
 
-/// The list of what a controller puts into each namespace, if it does.
+/// Returns the list of the objects that a controller puts into each namespace, if it does.
 fn in_each_namespace(workload: Workload) -> Option<&'static str> {
     match workload {
         Workload::ServiceAccount => Some("/api/v1/serviceaccounts?fieldSelector=metadata.name%3Ddefault"),
@@ -54,7 +54,7 @@ fn in_each_namespace(workload: Workload) -> Option<&'static str> {
     }
 }
 
-/// Reports whether these lists have an object for each namespace that is active.
+/// Reports whether these lists have an object for each active namespace.
 async fn is_furnished(client: &ApiClient, lists: &[&str]) -> bool {
     let listed = async |path: &str| -> Option<Value> {
         let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
@@ -84,7 +84,7 @@ pub(super) struct EnabledControllers {
 }
 
 impl Controllers {
-    /// None of them runs yet.
+    /// Creates the set, before any of them runs.
     pub(super) fn new(
         server: &RunningServer,
         enabled: EnabledControllers,
@@ -146,7 +146,7 @@ impl Controllers {
         self.client_of(account, self.surroundings.activity.named(WORKLOADS))
     }
 
-    /// Starts them all.
+    /// Starts all of them.
     pub(crate) async fn start(&self) {
         let mut running = self.running.lock().await;
         let surroundings = &self.surroundings;
@@ -180,7 +180,8 @@ impl Controllers {
         *running = Some(collectors);
     }
 
-    /// Waits until every namespace has what its controllers give it: the account `default`, and the server's certificates.
+    /// Waits until every namespace has the objects that its controllers create in it: the account `default`, and the server's
+    /// certificates.
     pub(crate) async fn furnish(&self) {
         let wanted: Vec<&str> =
             self.living.iter().filter_map(|workload| in_each_namespace(*workload)).collect();
@@ -199,7 +200,7 @@ impl Controllers {
         }
     }
 
-    /// Stops them all; what is in flight gets a moment.
+    /// Stops all of them; requests in flight get a moment to end.
     pub(crate) async fn stop(&self) {
         if let Some(running) = self.running.lock().await.take() {
             running.shutdown().await;

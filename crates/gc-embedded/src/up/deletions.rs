@@ -1,5 +1,5 @@
-//! `GET /kubegc/v1/deletions`: who asked the server of `kubegc up` for which deletion, for whoever may read this path. What
-//! collectors delete is in the journal, and so is what goes with a CustomResourceDefinition.
+//! `GET /kubegc/v1/deletions`: who requested which deletion from the server of `kubegc up`, for users who may read this path.
+//! Deletions by collectors are in the journal, and so are those that follow from a CustomResourceDefinition.
 //!
 //! ```text
 //! GET /kubegc/v1/deletions?uid=…                                   {"items": [{"time": "…", "user": "…", …}]}
@@ -23,16 +23,16 @@ use super::failures::{Failures, News};
 use crate::accounts::{self, Account};
 use crate::console::Console;
 
-/// Where a server shows who asked for deletions.
+/// Path that shows who requested deletions.
 pub(crate) const PATH: &str = gc_process::endpoints::DELETIONS;
-/// Deletions by people and programs that are remembered …
+/// Maximum number of deletions by users and programs that are remembered …
 const REMEMBERED: usize = 10_000;
-/// … and by workload controllers of this process, which would push them out.
+/// … and by workload controllers of this process, which would otherwise displace them.
 const REMEMBERED_OF_CONTROLLERS: usize = 2_000;
-/// Most deletions of one answer.
+/// Maximum number of deletions in one response.
 const ANSWERED: usize = 10;
 
-/// A deletion that somebody asked for.
+/// A deletion that somebody requested.
 #[derive(Debug)]
 struct RequestedDeletion {
     time: Timestamp,
@@ -54,21 +54,21 @@ impl RequestedDeletion {
     }
 }
 
-/// The newest deletions, oldest first.
+/// The most recent deletions, oldest first.
 #[derive(Debug, Default)]
 struct RecentDeletions {
     by_users: VecDeque<RequestedDeletion>,
     by_controllers: VecDeque<RequestedDeletion>,
 }
 
-/// Remembers who asked for deletions, and reports what goes with a definition.
+/// Remembers who requested deletions, and reports those that follow from a definition.
 pub(crate) struct Deletions {
     remembered: Mutex<RecentDeletions>,
-    /// The users whose deletions are in the journal.
+    /// Users whose deletions are in the journal.
     collectors: BTreeSet<String>,
-    /// Reports what goes with a definition.
+    /// Reports the deletions that follow from a definition.
     cleanup: Trace,
-    /// Failures of the deletion.
+    /// Failures of these deletions.
     failures: Mutex<Failures>,
 }
 
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Deletions {
 }
 
 impl Deletions {
-    /// Reports to the journal and to the page, where there are any.
+    /// Creates an observer that reports to the journal and to the page, if there are any.
     pub(super) fn new(journal: Option<Arc<Journal>>, console: Option<Arc<dyn Console>>) -> Self {
         let cleanup = Trace::new(|table| {
             let mut observers: Vec<Arc<dyn Observer>> = Vec::new();

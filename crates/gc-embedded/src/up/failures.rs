@@ -1,16 +1,16 @@
-//! Failures to delete an object with its definition that are recorded already: the server retries each of them, and
-//! an entry every few seconds for thousands of objects would push everything else out of the journal.
+//! Failures to delete an object with its definition that have been recorded already: the server retries each of them, and an entry
+//! every few seconds for thousands of objects would displace everything else in the journal.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Objects of which failures are remembered; of further ones, failures are not recorded.
+/// Maximum number of objects whose failures are remembered; failures of further ones are not recorded.
 const OBJECTS: usize = 10_000;
-/// Different failures of one object that are recorded: messages may differ at each try.
+/// Maximum number of different failures of one object that are recorded, because messages may differ with each attempt.
 const RECORDED_OF_OBJECT: u8 = 5;
-/// An object that was not tried for this long is gone, or its definition is kept now.
+/// Time without an attempt after which an object is gone, or its definition is kept now.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// Minimum time between two searches for entries to forget.
 const PRUNE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
@@ -18,13 +18,13 @@ const PRUNE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 /// Action on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// It is another one than the last of its object.
+    /// Differs from the last failure of its object.
     Record,
-    /// It was recorded, or its object has had too many.
+    /// Recorded already, or its object has had too many.
     Known,
-    /// It is of one object too many, the first such one for a while.
+    /// About one object too many, the first such failure for a while.
     FirstOfTooMany,
-    /// It is of another object too many.
+    /// About another object too many.
     TooMany,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// An object could not be deleted.
+    /// Takes a failure to delete an object, and returns what to do about it.
     pub(super) fn failed(&mut self, uid: &str, message: &str, now: Timestamp) -> News {
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
@@ -65,12 +65,12 @@ impl Failures {
         News::Record
     }
 
-    /// An object was deleted.
+    /// Forgets an object that was deleted.
     pub(super) fn succeeded(&mut self, uid: &str) {
         self.by_object.remove(uid);
     }
 
-    /// Forgets what was not tried for long; whether there is room then.
+    /// Forgets objects without recent attempts, and returns whether there is room then.
     fn prune(&mut self, now: Timestamp) -> bool {
         if self.pruned.is_some_and(|pruned| now.duration_since(pruned) < PRUNE_PERIOD) {
             return false;
@@ -91,7 +91,7 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
     }
 
-    /// Counts each answer when this many objects are tried once.
+    /// Attempts this many objects once, and counts each result.
     fn tried(failures: &mut Failures, objects: usize, now: Timestamp) -> [usize; 4] {
         let mut counts = [0; 4];
         for object in 0..objects {
@@ -106,10 +106,10 @@ mod tests {
         let mut failures = Failures::default();
         assert_eq!(tried(&mut failures, OBJECTS, at(0)), [OBJECTS, 0, 0, 0]);
         assert_eq!(tried(&mut failures, OBJECTS, at(1)), [0, OBJECTS, 0, 0]);
-        // Some more than are remembered: never again what was recorded.
+        // With somewhat more objects than are remembered, nothing that was recorded is recorded again.
         assert_eq!(tried(&mut failures, OBJECTS + 500, at(2)), [0, OBJECTS, 1, 499]);
         assert_eq!(tried(&mut failures, OBJECTS + 500, at(600)), [0, OBJECTS, 0, 500]);
-        // One is deleted at last, which makes room.
+        // One is finally deleted, which makes room.
         failures.succeeded("u-7");
         assert_eq!(failures.failed("u-another", "refused", at(601)), News::Record);
     }

@@ -1,4 +1,4 @@
-//! Putting the store of a server back to how it was at the start.
+//! Restores the store of a server to its state at the start.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// A store with these contents.
+    /// Returns a store with these contents.
     pub(crate) fn store(&self) -> Arc<MemoryStorage> {
         Arc::new(MemoryStorage::with_items(self.revision, self.items.iter().cloned()))
     }
@@ -34,26 +34,26 @@ impl From<RangeAnswer> for Contents {
     }
 }
 
-/// A store in memory, and what it contained at the start.
+/// An in-memory store, and its contents at the start.
 pub(super) struct Baseline {
     store: Arc<MemoryStorage>,
     contents: Contents,
 }
 
 impl Baseline {
-    /// Remembers what is stored now.
+    /// Remembers the current contents.
     pub(super) fn of(store: &Arc<MemoryStorage>) -> Result<Self, StorageError> {
         let contents = store.range("", &RangeOptions::default())?.into();
         Ok(Self { store: Arc::clone(store), contents })
     }
 
-    /// What was stored then.
+    /// Returns the contents at that time.
     pub(super) fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// Puts everything back in one transaction, whatever is written meanwhile. Watches deliver each change, and revisions
-    /// continue to rise.
+    /// Restores everything in one transaction, whatever is written in the meantime. Watches deliver each change, and revisions
+    /// continue to increase.
     pub(super) fn restore(&self) -> Result<(), StorageError> {
         self.store.reset(&self.contents.items).map(drop)
     }

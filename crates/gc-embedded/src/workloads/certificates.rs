@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: reads what is asked for, and signs with the server's own authority, by the rules of
+//! CertificateSigningRequests: reads the request, and signs with the server's own authority, by the rules of
 //! `gc_workloads::certificates`.
 
 use base64::Engine as _;
@@ -20,7 +20,7 @@ use super::requests::{JSON, unavailable};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// An action with the object that is to be written. `Err` is the answer to one that writes nothing.
+/// Returns an action with the object to write. `Err` is the answer to an action that writes nothing.
 pub(super) async fn prepare(
     client: &ApiClient,
     authority: &CertificateAuthority,
@@ -59,7 +59,7 @@ fn contents(request: &CertificateRequest) -> Contents {
     }
 }
 
-/// The request with its approval, if whoever made it has a permission for that.
+/// Returns the request with its approval, if its author has a permission for that.
 async fn approved(client: &ApiClient, object: Value) -> Result<Value, Answer> {
     let request = read(&object).map_err(|error| refused(&error.to_string()))?;
     let permissions = certificates::permissions(&object, &contents(&request));
@@ -90,7 +90,7 @@ async fn is_allowed(client: &ApiClient, review: &Value) -> Result<bool, Answer> 
     Ok(body["status"]["allowed"] == true)
 }
 
-/// The request with its certificate, or with the reason why it gets none.
+/// Returns the request with its certificate, or with the reason why it gets none.
 fn signed(authority: &CertificateAuthority, mut object: Value, now: i64) -> Result<Value, SigningError> {
     let request = read(&object)?;
     if let Some(refusal) = certificates::refusal(&object, &contents(&request)) {
@@ -105,7 +105,7 @@ fn signed(authority: &CertificateAuthority, mut object: Value, now: i64) -> Resu
         "key encipherment" => Some(CertificateUsage::KeyEncipherment),
         "server auth" => Some(CertificateUsage::ServerAuth),
         "client auth" => Some(CertificateUsage::ClientAuth),
-        // The rules let no other usage pass.
+        // The rules accept no other usage.
         _ => None,
     });
     let terms =

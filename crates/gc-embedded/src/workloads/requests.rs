@@ -1,4 +1,4 @@
-//! Requests of workload controllers over HTTP, and the server's answers.
+//! Requests of workload controllers over HTTP, and the server's responses.
 
 use std::collections::BTreeMap;
 

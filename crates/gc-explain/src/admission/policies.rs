@@ -371,7 +371,7 @@ impl<'a> BoundPolicy<'a> {
 /// Parameters of a policy.
 enum Params {
     Found(Vec<Value>),
-    /// They do not exist, and their absence refuses the request.
+    /// Do not exist, and their absence refuses the request.
     Missing(String),
     Unreadable,
 }

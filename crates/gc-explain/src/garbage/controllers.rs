@@ -175,7 +175,7 @@ pub(super) const SELECTED: &[Row] = &[
     ("Longhorn", &[ConfigMap], NameStart("longhorn-")),
     ("RabbitMQ's operator", DATA, Label("rabbitmq.com/")),
     ("MongoDB's operator", DATA, Label("mongodb.com/")),
-    // Claims of people whose pods come and go.
+    // Claims of users whose pods come and go.
     ("JupyterHub", &[Claim], Annotation("hub.jupyter.org/")),
     ("JupyterHub", &[Claim], Label("hub.jupyter.org/")),
     ("Coder", &[Claim, ConfigMap, Secret], Label("com.coder.")),

@@ -16,9 +16,9 @@ const KIND: &str = "CSIVolume";
 /// A volume that a driver has listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredVolume {
-    /// Its handle.
+    /// Handle of the volume.
     pub handle: String,
-    /// Its size, if it is known.
+    /// Size of the volume, if it is known.
     pub bytes: Option<u64>,
     /// Nodes that it is attached to, as far as the driver reports them.
     pub nodes: Vec<String>,

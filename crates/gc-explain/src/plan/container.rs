@@ -19,7 +19,7 @@ pub(super) enum Horizon {
 /// Cause of a deletion other than owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeletionCause {
-    /// It was requested.
+    /// Requested.
     Asked,
     /// Its container is being deleted. In a namespace, all other objects wait for the pods.
     Contained { container: Uid, follows_pods: bool },

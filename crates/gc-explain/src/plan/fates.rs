@@ -100,7 +100,7 @@ impl Planner<'_> {
             }
         }
         self.list_items(fates, leaves, &mut radius);
-        // Objects were visited in the order of their UIDs, which means nothing to people.
+        // Objects were visited in the order of their UIDs, which means nothing to users.
         for lines in [&mut radius.recreated, &mut radius.retained_volumes, &mut radius.assumed_living] {
             lines.sort();
         }

@@ -24,7 +24,7 @@ pub struct Status {
 pub struct Fault {
     /// True if deletions pass that should be refused; otherwise it is only a notice.
     pub is_open: bool,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// Command that fixes it.
     pub command: String,

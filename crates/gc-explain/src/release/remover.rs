@@ -45,7 +45,7 @@ impl Liveness {
         }
     }
 
-    /// Returns the evidence for people.
+    /// Returns the evidence in human-readable form.
     #[must_use]
     pub fn message(&self) -> String {
         match self {

@@ -23,7 +23,7 @@ const TRIMMING: [&str; 5] = ["Deployment", "ReplicaSet", "ReplicationController"
 pub struct Advice {
     /// The object.
     pub place: Place,
-    /// Text for people.
+    /// Human-readable text.
     pub text: String,
     /// Commands that solve the problem, in order.
     pub commands: Vec<String>,

@@ -44,7 +44,7 @@ impl Choice<'_> {
 pub struct Earlier {
     /// Time at which its deletion was seen.
     pub at: Timestamp,
-    /// Its UID.
+    /// UID of the object.
     pub uid: String,
 }
 

@@ -1,5 +1,5 @@
-//! AWS EC2, by the Query API (`DescribeInstances`). Lookups that come within a moment are combined, and after a
-//! throttled answer no request is sent for a while.
+//! AWS EC2, using the Query API (`DescribeInstances`). Lookups that arrive close together are combined, and after a throttled
+//! answer no request is sent for a while.
 
 mod credentials;
 mod escape;
@@ -29,15 +29,15 @@ use signature::Signing;
 
 /// Maximum number of lookups that are combined into one call (values of one filter).
 const BATCH: usize = 200;
-/// Time in which lookups are collected into one call.
+/// Time during which lookups are collected into one call.
 const COLLECTING: Duration = Duration::from_millis(50);
 /// Maximum number of queued lookups; further ones wait for room.
 const QUEUED: usize = 256;
 /// Maximum number of pages read per answer.
 const PAGES: usize = 20;
-/// First and longest pause after a throttled answer.
+/// First and maximum pause after a throttled answer.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Largest page, bytes.
+/// Maximum size of a page, bytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
@@ -52,13 +52,13 @@ fn is_region(region: &str) -> bool {
     (1..=32).contains(&region.len()) && region.bytes().all(is_plain)
 }
 
-/// The public URL of a service in a region, without a path.
+/// Returns the public URL of a service in a region, without a path.
 fn public_endpoint(service: &str, region: &str) -> String {
     let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
     format!("https://{service}.{region}.{domain}")
 }
 
-/// Why EC2 gave no answer.
+/// Reason why EC2 gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ec2Error {
     /// Not an allowed URL.
@@ -72,7 +72,7 @@ pub enum Ec2Error {
     /// The certificate authorities of this machine cannot be used.
     #[error("EC2: {0}")]
     Authorities(String),
-    /// No credentials, or such as are not supported.
+    /// There are no credentials, or they are not supported.
     #[error("EC2: no credentials: {0}")]
     Credentials(String),
     /// The node is not an EC2 instance.
@@ -86,7 +86,7 @@ pub enum Ec2Error {
         /// The region of this client.
         region: String,
     },
-    /// No instance has that ID in this region, and the ID says nothing of its region.
+    /// No instance has this ID in this region, and the ID does not show its region.
     #[error(
         "EC2: there is no instance {id:?} in {region}, but it may be one of another region: its providerID names no zone"
     )]
@@ -96,7 +96,7 @@ pub enum Ec2Error {
         /// The region of this client.
         region: String,
     },
-    /// No instance has that private DNS name, and the name is none that EC2 gives in this region.
+    /// No instance has this private DNS name, and it is not a name that EC2 gives in this region.
     #[error(
         "EC2: the node has no providerID, and its name {name:?} is no private DNS name of an instance in {region}"
     )]
@@ -106,21 +106,21 @@ pub enum Ec2Error {
         /// The region of this client.
         region: String,
     },
-    /// No connection, or it broke, or the answer was too large.
+    /// There was no connection, it broke, or the answer was too large.
     #[error("EC2: {0}")]
     Connection(String),
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("EC2: no answer within {0:?}")]
     Timeout(Duration),
-    /// Too many requests: none is sent for a while.
+    /// There were too many requests, and none is sent for a while.
     #[error("EC2: throttled ({0}); asked again later")]
     Throttled(String),
-    /// Any other failure.
+    /// Failed in another way.
     #[error("EC2: it answered {status}: {code}: {message}")]
     Refused {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// AWS' code.
+        /// AWS' error code.
         code: String,
         /// The beginning of its message.
         message: String,
@@ -136,32 +136,32 @@ pub enum Ec2Error {
 /// Connection settings of EC2.
 #[derive(Clone, Debug)]
 pub struct Ec2Options {
-    /// Its region.
+    /// Region of the endpoint.
     pub region: String,
-    /// Its URL; the region's public one if `None`.
+    /// URL of the endpoint; `None` for the region's public one.
     pub endpoint: Option<String>,
-    /// Signing keys; those that the environment names or the instance has if `None`.
+    /// Signing keys; `None` for those that the environment names or the instance has.
     pub credentials: Option<Credentials>,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout: Duration,
 }
 
 impl Ec2Options {
-    /// The EC2 of this region.
+    /// Creates the default settings for a region.
     #[must_use]
     pub fn new(region: &str) -> Self {
         Self { region: region.to_owned(), endpoint: None, credentials: None, timeout: ANSWER_TIMEOUT }
     }
 }
 
-/// The identifier that an instance is looked up by: its ID, or its private DNS name, which is the node's.
+/// The identifier by which an instance is looked up: its ID, or its private DNS name, which is the node's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Question {
     Id(String),
     Name(String),
 }
 
-/// A lookup, and what it means that no instance is found.
+/// A lookup, and the meaning of finding no instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
     pub(crate) question: Question,
@@ -176,7 +176,7 @@ struct WaitingLookup {
 /// A client of EC2.
 pub struct Ec2 {
     region: String,
-    /// Before the first lookup.
+    /// `None` before the first lookup.
     worker: Mutex<Option<Worker>>,
     questions: OnceLock<mpsc::Sender<WaitingLookup>>,
 }
@@ -193,12 +193,12 @@ struct Worker {
     options: Ec2Options,
     url: Uri,
     credentials: Source,
-    /// After throttling: until when no request is sent, and the next pause.
+    /// After throttling, the time until which no request is sent, and the next pause.
     paused: Option<(Instant, Duration)>,
 }
 
 impl Ec2 {
-    /// A client. Sends nothing by itself.
+    /// Returns a client. Sends nothing by itself.
     pub fn new(options: Ec2Options) -> Result<Self, Ec2Error> {
         let region = &options.region;
         if !is_region(region) {
@@ -220,7 +220,7 @@ impl Ec2 {
         Ok(Self { region, worker: Mutex::new(Some(worker)), questions: OnceLock::new() })
     }
 
-    /// The queue of lookups. The first lookup starts the task that sends them.
+    /// Returns the queue of lookups. The first lookup starts the task that sends them.
     fn questions(&self) -> &mpsc::Sender<WaitingLookup> {
         self.questions.get_or_init(|| {
             let (questions, waiting) = mpsc::channel(QUEUED);
@@ -232,7 +232,7 @@ impl Ec2 {
     }
 }
 
-/// The lookup of a machine. An ID of another region would never be found there.
+/// Returns the lookup for a machine. An ID of another region would never be found there.
 pub(crate) fn question(machine: &Machine, region: &str) -> Result<Lookup, Ec2Error> {
     let id = &machine.provider_id;
     if id.is_empty() {
@@ -251,21 +251,20 @@ pub(crate) fn question(machine: &Machine, region: &str) -> Result<Lookup, Ec2Err
     if digits.is_empty() || digits.len() > 17 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(malformed());
     }
-    // EC2 writes them in lower case, and so they come back.
+    // EC2 writes IDs in lower case, and returns them that way.
     let instance = instance.to_ascii_lowercase();
     let zone = before.rsplit('/').next().unwrap_or_default();
     let absence = match zone.strip_prefix(region) {
         _ if zone.is_empty() => Err(Ec2Error::NoZone { id: instance.clone(), region: region.to_owned() }),
-        // `us-east-1a` and `us-east-1-bos-1a` are of us-east-1, `us-east-10a` is not.
+        // `us-east-1a` and `us-east-1-bos-1a` belong to us-east-1, but `us-east-10a` does not.
         Some(rest) if !rest.starts_with(|next: char| next.is_ascii_digit()) => Ok(()),
         _ => return Err(Ec2Error::OtherRegion { id: id.clone(), region: region.to_owned() }),
     };
     Ok(Lookup { question: Question::Id(instance), absence })
 }
 
-/// Reports whether EC2 gives an instance of this region such a private DNS name: `ip-10-0-0-1` or its ID, in the
-/// domain of the region. One that is not found no longer exists; any other name may be that of an instance that
-/// exists.
+/// Reports whether EC2 gives private DNS names like this to instances in this region: `ip-10-0-0-1` or the instance ID, in the
+/// region's domain. An instance with such a name no longer exists if it is not found; any other name may belong to one that exists.
 fn is_private_name(name: &str, region: &str) -> bool {
     let Some((host, domain)) = name.split_once('.') else { return false };
     let of_region = match region {
@@ -356,7 +355,7 @@ impl Worker {
         Ok(found)
     }
 
-    /// All instances that match the filter.
+    /// Returns all instances that match the filter.
     async fn describe(
         &self,
         credentials: &Credentials,
@@ -417,7 +416,7 @@ impl Worker {
     }
 }
 
-/// Two of one name: the existing one counts.
+/// Of two instances with one name, the existing one counts.
 fn note(found: &mut BTreeMap<Question, MachineState>, question: Question, state: MachineState) {
     let known = found.entry(question).or_insert(state);
     if *known == MachineState::Absent {
@@ -425,7 +424,7 @@ fn note(found: &mut BTreeMap<Question, MachineState>, question: Question, state:
     }
 }
 
-/// As upstream's provider: a stopped instance is shut down, a terminated one does not exist.
+/// Like upstream's provider, treats a stopped instance as shut down, and a terminated one as absent.
 pub(crate) fn machine_state(id: &str, name: &str) -> Result<MachineState, Ec2Error> {
     match name {
         "pending" | "running" | "shutting-down" | "stopping" => Ok(MachineState::Running),

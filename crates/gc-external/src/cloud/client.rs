@@ -16,13 +16,13 @@ use rustls::pki_types::pem::PemObject as _;
 /// A client that verifies the server.
 pub(crate) type Https = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    /// No connection, or it broke.
+    /// There was no connection, or it broke.
     #[error("{0}")]
     Connection(String),
-    /// The answer was cut off, or is too large.
+    /// The answer was cut off or too large.
     #[error("the answer could not be read: {0}")]
     Body(String),
 }
@@ -38,8 +38,8 @@ pub(crate) fn allowed(uri: &Uri) -> bool {
     }
 }
 
-/// The URL without the port that its scheme has anyway: the client does not send it, so it must not be signed. `None`
-/// for one with a user name, which would end up in logs.
+/// Returns the URL without its scheme's default port: the client does not send it, so it must not be signed. `None` for a URL with
+/// a user name, which would end up in logs.
 pub(crate) fn without_default_port(url: Uri) -> Option<Uri> {
     let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
     let authority = url.authority()?;
@@ -54,7 +54,7 @@ pub(crate) fn without_default_port(url: Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A URL as it may be shown: a path or a query may have a token in it.
+/// Returns a URL for display, without path and query, which may contain a token.
 pub(crate) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -63,8 +63,7 @@ pub(crate) fn shown(url: &str) -> String {
     format!("{scheme}://{host}{hidden}")
 }
 
-/// A client that trusts these authorities (PEM), or those of this machine; an empty list of them is an error where it
-/// is `secure`.
+/// Returns a client that trusts these authorities (PEM), or those of this machine; if `secure`, an empty list of them is an error.
 pub(crate) fn https(authorities: Option<&Path>, timeout: Duration, secure: bool) -> Result<Https, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -101,7 +100,7 @@ pub(crate) fn https(authorities: Option<&Path>, timeout: Duration, secure: bool)
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-/// Status and whole body of the answer.
+/// Returns status and whole body of the answer.
 pub(crate) async fn fetch(
     client: &Https,
     request: Request<Full<Bytes>>,
@@ -115,7 +114,7 @@ pub(crate) async fn fetch(
     Ok((head.status.as_u16(), body))
 }
 
-/// The innermost cause is the informative one.
+/// Returns the innermost cause, which is the informative one.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -15,18 +15,18 @@ use tokio::sync::Semaphore;
 use crate::cloud::protocol::{self, AnswerError};
 use crate::cloud::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
-/// Maximum number of commands at the same time.
+/// Maximum number of concurrent commands.
 const COMMANDS_AT_A_TIME: usize = 8;
-/// Maximum number of bytes that are kept of a command's standard error; the rest is read and dropped.
+/// Maximum number of bytes of a command's standard error that are kept; the rest is read and dropped.
 const MAX_ERROR_BYTES: u64 = 4 << 10;
 
-/// Why a command gave no answer.
+/// Reason why a command gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// Not an absolute path.
+    /// The path is not absolute.
     #[error("command {0}: expected an absolute path")]
     Relative(PathBuf),
-    /// It cannot be started.
+    /// Cannot be started.
     #[error("command {path}: {error}")]
     Start {
         /// The command.
@@ -34,7 +34,7 @@ pub enum ExecError {
         /// The cause.
         error: std::io::Error,
     },
-    /// It did not finish in time, and was killed with all processes that it had started.
+    /// Did not finish in time, and was killed with all processes that it had started.
     #[error("command {path}: not done within {limit:?}")]
     Timeout {
         /// The command.
@@ -42,20 +42,20 @@ pub enum ExecError {
         /// The limit.
         limit: Duration,
     },
-    /// Its output is larger than any answer.
+    /// Its output is larger than any valid answer.
     #[error("command {0}: the answer is larger than 64 KiB")]
     TooLarge(PathBuf),
-    /// It failed.
+    /// Failed.
     #[error("command {path}: {status}: {text}")]
     Failed {
         /// The command.
         path: PathBuf,
-        /// Its exit status.
+        /// Exit status of the command.
         status: std::process::ExitStatus,
         /// The beginning of its standard error.
         text: String,
     },
-    /// Not an answer to the lookup.
+    /// Its output is not an answer to the lookup.
     #[error("command {path}: {error}")]
     Answer {
         /// The command.
@@ -74,7 +74,7 @@ pub struct Exec {
     places: Arc<Semaphore>,
 }
 
-/// A process that is killed, with its whole group, when this is dropped before it has ended.
+/// A process that is killed with its whole group if this is dropped before it has ended.
 struct Group(Child);
 
 impl Group {
@@ -83,16 +83,16 @@ impl Group {
     }
 
     fn kill(&self) {
-        // `None` after its status was taken.
+        // `None` once its status was taken.
         if let Some(group) = self.id() {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
-    /// Waits for the end of the process, and kills what it has left behind, which may hold its output open.
+    /// Waits for the end of the process, and kills the processes that it left behind, which may hold its output open.
     async fn end(&self) -> std::io::Result<()> {
         let Some(id) = self.id() else { return Ok(()) };
-        // It is not reaped yet, so that its number cannot be that of another group.
+        // It is not reaped yet, so its number cannot belong to another group.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let wait = move || rustix::io::retry_on_intr(|| waitid(WaitId::Pid(id), options));
         tokio::task::spawn_blocking(wait).await.map_err(std::io::Error::other)??;
@@ -119,7 +119,7 @@ async fn beginning(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> std::i
 }
 
 impl Exec {
-    /// A command, which runs without a shell.
+    /// Creates a command, which runs without a shell.
     pub fn new(path: PathBuf, arguments: Vec<String>, timeout: Duration) -> Result<Self, ExecError> {
         if !path.is_absolute() {
             return Err(ExecError::Relative(path));
@@ -153,7 +153,7 @@ impl Exec {
                 (&mut output).take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut said).await?;
             }
             if said.len() > MAX_ANSWER_BYTES {
-                // It may never end: what it says is not an answer.
+                // It may never end, and its output is not an answer.
                 group.kill();
             }
             std::io::Result::Ok(said)
@@ -179,7 +179,7 @@ impl Exec {
 impl Provider for Exec {
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>> {
         Box::pin(async move {
-            // It is never closed.
+            // The semaphore is never closed.
             let _place = self.places.acquire().await;
             let limit = self.timeout;
             let answer = tokio::time::timeout(limit, self.ask(&machine)).await;

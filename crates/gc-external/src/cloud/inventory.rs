@@ -13,15 +13,15 @@ use crate::cloud::protocol::API_VERSION;
 use crate::cloud::provider_id::canonical;
 use crate::cloud::{Machine, Provider, ProviderError};
 
-/// Largest file that is read, bytes.
+/// Maximum size of the file, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 const KIND: &str = "MachineInventory";
-/// Default age from which an inventory is too old.
+/// Default maximum age of an inventory.
 pub const INVENTORY_MAX_AGE: Duration = Duration::from_mins(15);
-/// How far the clock of another machine, which dates the inventory, may be ahead.
+/// Maximum lead of the clock that dates the inventory, which may belong to another machine.
 const CLOCK_SKEW: Duration = Duration::from_mins(5);
 
-/// Why an inventory cannot be used. Until it can, no machine's state is known.
+/// Reason why an inventory cannot be used. Until it can, no machine's state is known.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     /// The file cannot be read.
@@ -32,7 +32,7 @@ pub enum InventoryError {
         /// The cause.
         error: std::io::Error,
     },
-    /// The file is larger than any inventory.
+    /// The file is larger than any valid inventory.
     #[error("inventory {0}: it is larger than 16 MiB")]
     TooLarge(PathBuf),
     /// The file is not an inventory.
@@ -43,24 +43,24 @@ pub enum InventoryError {
         /// The error.
         why: String,
     },
-    /// The inventory is older than it may be: newer machines are not on it.
+    /// The inventory is older than its maximum age: it lacks newer machines.
     #[error(
         "inventory {path}: it was written {age:?} ago, and is too old after {limit:?} (--cloud-inventory-max-age)"
     )]
     TooOld {
         /// The file.
         path: PathBuf,
-        /// Its age, in whole seconds.
+        /// Age of the inventory, in whole seconds.
         age: Duration,
         /// The limit.
         limit: Duration,
     },
-    /// The inventory is dated in the future, so that its age is unknown.
+    /// The inventory is dated in the future, so its age is unknown.
     #[error("inventory {path}: its date is {by:?} in the future")]
     FromTheFuture {
         /// The file.
         path: PathBuf,
-        /// By how much, in whole seconds.
+        /// Distance in the future, in whole seconds.
         by: Duration,
     },
 }
@@ -70,9 +70,9 @@ pub enum InventoryError {
 struct Document {
     api_version: String,
     kind: String,
-    /// The number of machines, which detects a file that was cut off.
+    /// Number of machines, which detects a truncated file.
     count: usize,
-    /// When its machines were listed (RFC 3339); without it, when the file was written.
+    /// Time at which its machines were listed (RFC 3339); otherwise the modification time of the file counts.
     #[serde(default)]
     date: Option<String>,
     machines: Vec<Entry>,
@@ -95,17 +95,17 @@ enum EntryState {
     Shutdown,
 }
 
-/// The contents of a file.
+/// Contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct InventoryContents {
     pub(crate) date: Option<jiff::Timestamp>,
-    /// By canonical provider ID.
+    /// Machines by canonical provider ID.
     pub(crate) by_provider_id: BTreeMap<String, MachineState>,
-    /// With the provider's name of the machine, which may be empty.
+    /// Machines by node name, with the provider's name of the machine, which may be empty.
     pub(crate) by_name: BTreeMap<String, (String, MachineState)>,
 }
 
-/// The file's metadata when it was read.
+/// Metadata of the file when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -113,7 +113,7 @@ struct Stamp {
     inode: u64,
 }
 
-/// The inventory in a file. Each lookup checks the file and reads it again if it has changed.
+/// The inventory in a file. Each lookup checks the file, and reads it again if it has changed.
 #[derive(Debug)]
 pub struct Inventory {
     path: PathBuf,
@@ -122,19 +122,19 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// The inventory in this file, which must exist and be valid now. It is too old after [`INVENTORY_MAX_AGE`].
+    /// Opens the inventory in this file, which must exist and be valid now. Its maximum age is [`INVENTORY_MAX_AGE`].
     pub fn open(path: PathBuf) -> Result<Self, InventoryError> {
         Self::open_within(path, INVENTORY_MAX_AGE)
     }
 
-    /// The same with another limit. One that is too old now can be opened: its exporter may be late.
+    /// Opens it with another maximum age. An inventory that is too old now can be opened, because its exporter may be late.
     pub fn open_within(path: PathBuf, max_age: Duration) -> Result<Self, InventoryError> {
         let inventory = Self { path, max_age, read: Mutex::new(None) };
         inventory.read()?;
         Ok(inventory)
     }
 
-    /// The machines, as long as the list is not too old.
+    /// Returns the machines, unless the list is too old.
     fn listed(&self) -> Result<Arc<InventoryContents>, InventoryError> {
         let (stamp, listed) = self.read()?;
         let date = listed.date.map(SystemTime::from).or(stamp.modified).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -210,7 +210,7 @@ pub(crate) fn parse(text: &str) -> Result<InventoryContents, String> {
     Ok(listed)
 }
 
-/// By the provider's name, if both have one; by the node's name otherwise.
+/// Searches by the provider's name if both have one, and by the node's name otherwise.
 fn find(listed: &InventoryContents, machine: &Machine) -> MachineState {
     if let Some(state) = listed.by_provider_id.get(&canonical(&machine.provider_id)) {
         return *state;

@@ -1,4 +1,4 @@
-//! The lookup document for webhooks and commands, and their answer.
+//! Lookup document for webhooks and commands, and their answer.
 
 use gc_collectors::engine::MachineState;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::cloud::Machine;
 pub const API_VERSION: &str = "kubegc.io/v1alpha1";
 const KIND: &str = "MachineLookup";
 
-/// Why an answer is invalid.
+/// Reason why an answer is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// Not a document of this form.
@@ -18,15 +18,15 @@ pub enum AnswerError {
     /// A document of another kind or version.
     #[error("the answer is a {found:?}, not a {API_VERSION:?} {KIND:?}")]
     OtherKind {
-        /// Its apiVersion and kind.
+        /// apiVersion and kind of the document.
         found: String,
     },
     /// The answer to another lookup.
     #[error("the answer is about node {found:?}, not about {asked:?}")]
     OtherMachine {
-        /// The node that was looked up.
+        /// Node that was looked up.
         asked: String,
-        /// The node in the answer.
+        /// Node in the answer.
         found: String,
     },
 }
@@ -76,15 +76,15 @@ enum State {
     Absent,
 }
 
-/// The lookup of a machine, as JSON.
+/// Returns the lookup of a machine as JSON.
 pub(crate) fn question(machine: &Machine) -> String {
     let node = NamedMachine { name: &machine.node, provider_id: &machine.provider_id };
     let question = Question { api_version: API_VERSION, kind: KIND, node };
-    // Strings alone cannot fail to be written.
+    // Serializing strings cannot fail.
     serde_json::to_string(&question).unwrap_or_default()
 }
 
-/// The answer. It repeats the node, so that an answer that is outdated or mixed up is detected.
+/// Parses the answer. It must repeat the node, so that an outdated or mixed-up answer is detected.
 pub(crate) fn answer(machine: &Machine, json: &[u8]) -> Result<MachineState, AnswerError> {
     let answer: Answer = serde_json::from_slice(json)?;
     if answer.api_version != API_VERSION || answer.kind != KIND {

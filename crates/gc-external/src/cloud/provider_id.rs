@@ -1,8 +1,8 @@
-//! `spec.providerID` as its cloud compares it.
+//! Canonical form of `spec.providerID`.
 
-/// The form in which a provider ID is compared. Azure and vSphere ignore the case of their IDs and write it as they
-/// like; the ID of an EC2 or OpenStack instance is unique without the zone or region before it, which may be missing.
-/// Other IDs are compared as they are.
+/// Returns the form in which a provider ID is compared. Azure and vSphere ignore the case of their IDs and write it in varying
+/// ways; the ID of an EC2 or OpenStack instance is unique without the zone or region before it, which may be missing. Other IDs are
+/// compared as they are.
 pub(crate) fn canonical(id: &str) -> String {
     let Some((scheme, rest)) = id.split_once("://") else { return id.to_owned() };
     let last = rest.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();

@@ -16,11 +16,11 @@ use crate::cloud::client::{FetchError, Https, allowed, fetch, https, shown};
 use crate::cloud::protocol::{self, AnswerError};
 use crate::cloud::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
-/// Maximum number of lookups at the same time.
+/// Maximum number of concurrent lookups.
 const QUESTIONS_AT_A_TIME: usize = 16;
 const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
 
-/// Why a webhook gave no answer.
+/// Reason why a webhook gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// Not an allowed URL.
@@ -44,15 +44,15 @@ pub enum WebhookError {
         /// The error.
         why: String,
     },
-    /// No connection, or it broke.
+    /// There was no connection, or it broke.
     #[error("webhook {url}: {why}")]
     Connection {
-        /// The URL, without what may be a token; so in the other errors.
+        /// URL, without parts that may be a token; the same in the other errors.
         url: String,
         /// The cause.
         why: String,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("webhook {url}: no answer within {limit:?}")]
     Timeout {
         /// The URL.
@@ -60,7 +60,7 @@ pub enum WebhookError {
         /// The limit.
         limit: Duration,
     },
-    /// A status other than 200; redirects are not followed.
+    /// The status was not 200; redirects are not followed.
     #[error("webhook {url}: it answered {code}: {text}")]
     Status {
         /// The URL.
@@ -70,7 +70,7 @@ pub enum WebhookError {
         /// The beginning of its message.
         text: String,
     },
-    /// An answer that is too large, or was cut off.
+    /// The answer was too large, or was cut off.
     #[error("webhook {url}: the answer could not be read, or is larger than {} KiB: {why}", MAX_ANSWER_BYTES >> 10)]
     Body {
         /// The URL.
@@ -93,16 +93,16 @@ pub enum WebhookError {
 pub struct WebhookOptions {
     /// The URL.
     pub url: String,
-    /// PEM certificates of the authorities that are trusted; those of this machine if `None`.
+    /// PEM certificates of the trusted authorities; `None` for those of this machine.
     pub authorities: Option<PathBuf>,
-    /// A file with the bearer token; read again for every lookup.
+    /// File with the bearer token; read again for every lookup.
     pub token: Option<PathBuf>,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout: Duration,
 }
 
 impl WebhookOptions {
-    /// A webhook at this URL.
+    /// Creates the default settings for a webhook at this URL.
     #[must_use]
     pub fn new(url: &str) -> Self {
         Self { url: url.to_owned(), authorities: None, token: None, timeout: ANSWER_TIMEOUT }
@@ -113,7 +113,7 @@ impl WebhookOptions {
 #[derive(Debug)]
 pub struct Webhook {
     url: Uri,
-    /// Its URL in messages, which become Events: without what may be a token.
+    /// URL of the webhook in messages, which become Events, without parts that may be a token.
     shown: String,
     client: Https,
     options: WebhookOptions,
@@ -121,7 +121,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A client of the webhook at this URL. Connects with the first lookup.
+    /// Returns a client of the webhook. It connects with the first lookup.
     pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
         let malformed = || WebhookError::Url(shown(&options.url));
         let url: Uri = options.url.parse().map_err(|_| malformed())?;
@@ -148,7 +148,7 @@ impl Webhook {
 
     /// Delivers a document; any successful status is enough.
     pub async fn notify(&self, content_type: &'static str, document: String) -> Result<(), WebhookError> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = self.places.acquire().await;
         let limit = self.options.timeout;
         let post = self.post(content_type, document.into());
@@ -172,7 +172,7 @@ impl Webhook {
         answer.map_err(|error| WebhookError::Answer { url: self.shown.clone(), error })
     }
 
-    /// Status and body of the answer.
+    /// Returns status and body of the answer.
     async fn post(&self, content_type: &'static str, body: Bytes) -> Result<(u16, Bytes), WebhookError> {
         let url = || self.shown.clone();
         let connection = |why: String| WebhookError::Connection { url: url(), why };
@@ -197,7 +197,7 @@ impl Webhook {
 impl Provider for Webhook {
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>> {
         Box::pin(async move {
-            // It is never closed.
+            // The semaphore is never closed.
             let _place = self.places.acquire().await;
             let limit = self.options.timeout;
             let answer = tokio::time::timeout(limit, self.ask(&machine)).await;

@@ -13,25 +13,25 @@ use tonic_prost::ProstCodec;
 use crate::csi::error::CsiError;
 use crate::csi::{DriverEndpoint, protocol};
 
-/// Largest accepted answer: answers to these calls are small.
+/// Maximum size of an answer: answers to these calls are small.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// Longest text of a driver that is passed on, characters.
+/// Maximum length of a driver's message, characters.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// Number of volumes that are asked for at a time; a driver may send fewer.
+/// Number of volumes requested at a time; a driver may return fewer.
 const PAGE_ENTRIES: i32 = 500;
-/// Maximum number of volumes and of pages that are read of one driver.
+/// Maximum number of volumes and of pages that are read from one driver.
 const MAX_VOLUMES: usize = 1_000_000;
 const MAX_PAGES: usize = 100_000;
 
 /// A volume that a driver knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverVolume {
-    /// Its handle, as `spec.csi.volumeHandle` of a PersistentVolume has it.
+    /// Handle of the volume, as in `spec.csi.volumeHandle` of a PersistentVolume.
     pub handle: String,
-    /// Its size, if the driver says it.
+    /// Size of the volume, if the driver reports it.
     pub bytes: Option<u64>,
-    /// The nodes that it is attached to, by the driver's names, if the driver says them.
+    /// Nodes that it is attached to, by the driver's names, if the driver reports them.
     pub nodes: Vec<String>,
 }
 
@@ -57,8 +57,8 @@ impl Default for Options {
     }
 }
 
-/// A client of one driver. Cheap to clone; all clones share one connection, which is opened with the first
-/// call and reopened when it breaks.
+/// A client of one driver. Cheap to clone; all clones share one connection, which is opened with the first call and reopened when
+/// it breaks.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
     endpoint: DriverEndpoint,
@@ -67,7 +67,7 @@ pub struct CsiClient {
 }
 
 impl CsiClient {
-    /// A client of the driver at this endpoint. Must be created within a tokio runtime.
+    /// Creates a client of the driver at this endpoint. Must be called within a tokio runtime.
     #[must_use]
     pub fn new(endpoint: DriverEndpoint, options: Options) -> Self {
         let path = endpoint.path().to_owned();
@@ -82,14 +82,14 @@ impl CsiClient {
         Self { endpoint, channel, options }
     }
 
-    /// The endpoint of the driver.
+    /// Returns the endpoint of the driver.
     #[must_use]
     pub fn endpoint(&self) -> &DriverEndpoint {
         &self.endpoint
     }
 
-    /// Deletes a volume. Succeeds also if it does not exist: drivers must answer so (CSI, "DeleteVolume"). Before
-    /// that, checks the driver's identity, its readiness, and whether it deletes volumes at all.
+    /// Deletes a volume. Succeeds if it does not exist, as drivers must report (CSI, "DeleteVolume"). Before that, checks the
+    /// driver's identity, its readiness, and whether it deletes volumes at all.
     pub async fn delete_volume(
         &self,
         handle: &str,
@@ -101,8 +101,8 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Lists every volume that the driver knows, page by page, whoever has created it. Before that, checks the driver's identity, its
-    /// readiness, and whether it lists volumes at all.
+    /// Lists every volume that the driver knows, page by page, regardless of who created it. Before that, checks the driver's
+    /// identity, its readiness, and whether it lists volumes at all.
     pub async fn list_volumes(&self) -> Result<Vec<DriverVolume>, CsiError> {
         self.check(protocol::LIST_VOLUMES, "LIST_VOLUMES").await?;
         let endless = |why| CsiError::Endless { driver: self.endpoint.driver().to_owned(), why };
@@ -112,7 +112,7 @@ impl CsiClient {
             let request = protocol::ListVolumesRequest { max_entries: PAGE_ENTRIES, starting_token };
             let page: protocol::ListVolumesResponse =
                 self.call("/csi.v1.Controller/ListVolumes", request).await?;
-            // An entry without an id is about no volume.
+            // An entry without an ID is not about a volume.
             let named = page.entries.into_iter().filter_map(DriverVolume::of);
             volumes.extend(named);
             if page.next_token.is_empty() {
@@ -128,7 +128,7 @@ impl CsiClient {
         }
     }
 
-    /// Reports whether it is the expected driver, ready, and able to do this.
+    /// Checks that it is the expected driver, ready, and able to do this.
     async fn check(&self, wanted: i32, capability: &'static str) -> Result<(), CsiError> {
         let expected = self.endpoint.driver();
         let info: protocol::GetPluginInfoResponse =
@@ -181,8 +181,8 @@ impl CsiClient {
     }
 
     fn sorted(&self, call: &'static str, status: &tonic::Status) -> CsiError {
-        // A status from the driver has no source on this side; one with a source was created here when the connection
-        // could not be made, or broke.
+        // A status from the driver has no source on this side; one with a source was created here when the connection could not be
+        // made, or broke.
         match std::error::Error::source(status) {
             Some(cause) => self.unreachable(cause),
             None => {

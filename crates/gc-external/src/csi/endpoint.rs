@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Longest name of a driver (CSI: 63 characters of a domain name).
+/// Maximum length of a driver's name (CSI: 63 characters of a domain name).
 const LONGEST_NAME: usize = 63;
 
 /// A CSI driver and the Unix socket on which it serves.
@@ -13,10 +13,10 @@ pub struct DriverEndpoint {
     path: PathBuf,
 }
 
-/// Why a text is not a driver's endpoint.
+/// Reason why a text is not a driver's endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It contains no `=`.
+    /// Contains no `=`.
     #[error("{0:?} names no driver; expected DRIVER=unix:///path/to/socket")]
     NoDriver(String),
     /// The driver's name is invalid.
@@ -33,7 +33,7 @@ pub enum EndpointError {
         /// The text after the `=`.
         endpoint: String,
     },
-    /// Not an absolute path.
+    /// Its path is not absolute.
     #[error("driver {driver}: the path in {endpoint:?} must be absolute; expected unix:///path/to/socket")]
     Relative {
         /// The driver.
@@ -44,7 +44,7 @@ pub enum EndpointError {
 }
 
 impl DriverEndpoint {
-    /// Reads `driver=unix:///path`.
+    /// Parses `driver=unix:///path`.
     ///
     /// ```
     /// let endpoint = gc_external::csi::DriverEndpoint::parse("disk.example.com=unix:///run/csi/disk.sock").unwrap();
@@ -75,13 +75,13 @@ impl DriverEndpoint {
         Ok(Self { driver: driver.to_owned(), path: path.into() })
     }
 
-    /// The driver's name.
+    /// Returns the driver's name.
     #[must_use]
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

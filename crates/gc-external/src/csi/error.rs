@@ -1,4 +1,4 @@
-//! Why a call to a driver failed.
+//! Failures of calls to a driver.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum CsiError {
         /// The actual name.
         found: String,
     },
-    /// The driver says that it cannot do this.
+    /// The driver reports that it cannot do this.
     #[error("CSI driver {driver} does not advertise {capability}")]
     Incapable {
         /// The driver.
@@ -35,21 +35,21 @@ pub enum CsiError {
         /// The missing capability.
         capability: &'static str,
     },
-    /// The driver says that it is not ready.
+    /// The driver reports that it is not ready.
     #[error("CSI driver {driver} is not ready")]
     NotReady {
         /// The driver.
         driver: String,
     },
-    /// The driver's list of its volumes is not one that ends.
+    /// The driver's list of its volumes does not end.
     #[error("CSI driver {driver}: its list of volumes {why}")]
     Endless {
         /// The driver.
         driver: String,
-        /// The fault.
+        /// Fault in the list.
         why: &'static str,
     },
-    /// No answer in time. The operation may still complete.
+    /// There was no answer in time. The operation may still complete.
     #[error("{call}: rpc error: code = DeadlineExceeded desc = no answer within {limit:?}")]
     Timeout {
         /// The call.

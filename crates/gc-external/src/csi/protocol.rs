@@ -1,5 +1,5 @@
-//! The messages of CSI v1 (`csi.v1`), as far as this client reads and writes them. Written by hand from the published
-//! protocol, with its field numbers; fields that no decision needs are skipped while decoding.
+//! Messages of CSI v1 (`csi.v1`), as far as this client reads and writes them. Written by hand from the published protocol, with
+//! its field numbers; fields that no decision needs are skipped while decoding.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub(crate) const CREATE_DELETE_VOLUME: i32 = 1;
 /// `ControllerServiceCapability.RPC.Type.LIST_VOLUMES`
 pub(crate) const LIST_VOLUMES: i32 = 3;
 
-/// The only request with secrets: its debug output hides them.
+/// The only request with secrets, which its debug output hides.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(crate) struct DeleteVolumeRequest {

@@ -1,11 +1,11 @@
-//! A server that answers as AWS does.
+//! A server that answers like AWS.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server that answers as AWS does (moto), stopped when dropped; `None`, with a warning, if it is not installed.
+/// A server that answers like AWS (moto), stopped when dropped; `None`, with a warning, if it is not installed.
 pub(crate) struct Moto {
     child: std::process::Child,
     pub(crate) url: String,
@@ -25,7 +25,7 @@ impl Moto {
             eprintln!("SKIPPED: {message}");
             return None;
         }
-        // A port that was free a moment ago.
+        // This port was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let child = std::process::Command::new(&python)
             .args(["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p"])
@@ -43,7 +43,7 @@ impl Moto {
         Some(moto)
     }
 
-    /// The words that a script prints; it has boto3, and the URL of this server.
+    /// Runs a script that has boto3 and the URL of this server, and returns the words that it prints.
     pub(crate) fn script(&self, body: &str) -> Vec<String> {
         let text = format!("import boto3\nurl = '{}'\n{body}", self.url);
         let output = std::process::Command::new(&self.python).args(["-c", &text]).output().unwrap();

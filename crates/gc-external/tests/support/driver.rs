@@ -1,6 +1,6 @@
-//! A small CSI driver: volumes are directories on disk, the service is real gRPC over HTTP/2 on a real Unix
-//! socket. It can fail, not answer, send garbage and give false answers on request. Its messages are declared here again,
-//! so that a wrong field number on either side shows.
+//! A small CSI driver: volumes are directories on disk, and the service is real gRPC over HTTP/2 on a real Unix socket. On request
+//! it fails, does not answer, sends garbage or gives false answers. Its messages are declared here separately, so that a wrong
+//! field number on either side is noticed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -98,13 +98,13 @@ struct StatusMessage {
     published_node_ids: Vec<String>,
 }
 
-/// Volumes that the driver lists at a time, however many are asked for.
+/// Number of volumes that the driver lists at a time, however many are requested.
 const LISTED_AT_ONCE: usize = 2;
 
 /// Misbehaviour of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Not at all.
+    /// Behaves well.
     Good,
     /// Answers deletions with this gRPC code and text.
     Fails(u32, String),
@@ -122,11 +122,11 @@ pub enum Mood {
     NoDeletion,
     /// Has a controller service without lists.
     NoLists,
-    /// Each page of its list leads to the first one.
+    /// Makes each page of its list lead to the first one.
     Circle,
 }
 
-/// The state of the driver, and the calls that it received.
+/// State of the driver, and the calls that it received.
 pub struct State {
     pub mood: Mood,
     /// Volume and secrets of each requested deletion, in order.
@@ -144,7 +144,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts one of this name.
+    /// Starts a driver of this name.
     pub fn start(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("volumes")).unwrap();
@@ -166,7 +166,7 @@ impl Driver {
         self.state().mood = mood;
     }
 
-    /// `driver=unix:///path`
+    /// Returns `driver=unix:///path`.
     pub fn endpoint(&self) -> String {
         format!("{}=unix://{}", self.name, self.socket().display())
     }
@@ -259,7 +259,7 @@ fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]
             if let Mood::Fails(code, text) = mood {
                 return Answer::Failure(code, text);
             }
-            // A volume that is not there is deleted.
+            // A missing volume counts as deleted.
             let _ = std::fs::remove_dir_all(volumes.join(&request.volume_id));
             Answer::Messages(vec![Vec::new()])
         }

@@ -25,7 +25,7 @@ pub(crate) struct Deletion {
     pub(crate) user: String,
     /// True if the object was gone immediately.
     pub(super) has_ended: bool,
-    /// Line for people.
+    /// Human-readable line.
     pub(crate) line: String,
 }
 
@@ -79,7 +79,7 @@ impl History {
         self.facts.iter().any(|(_, fact)| fact.is_some())
     }
 
-    /// Returns the time at which the end of the last object with the name began, and the lines about it for people.
+    /// Returns the time at which the end of the last object with the name began, and the human-readable lines about it.
     pub(crate) fn end(mut self) -> Option<(Timestamp, Vec<String>)> {
         // Logs of several servers may have been concatenated.
         self.facts.sort_by_key(|(at, _)| *at);

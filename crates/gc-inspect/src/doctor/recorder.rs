@@ -31,7 +31,7 @@ pub(crate) struct RecorderFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FoundLease {
     Absent,
-    /// It could not be read, for this reason.
+    /// Could not be read, for this reason.
     Unread(String),
     Present(LeaseReport),
 }

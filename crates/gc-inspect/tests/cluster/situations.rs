@@ -1,4 +1,4 @@
-//! Situations that people ask about, each created on an embedded server, with the right answers of `stuck`, `why` and `plan`.
+//! Situations that users ask about, each created on an embedded server, with the right answers of `stuck`, `why` and `plan`.
 //!
 //! With `KUBEGC_TEST_KUBECONFIG`, they are created on that server instead, which must be an empty kube-apiserver without
 //! controllers.

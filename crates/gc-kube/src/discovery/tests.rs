@@ -17,7 +17,7 @@ fn server(documents: Vec<(&'static str, u16, Value)>) -> ApiClient {
     })
 }
 
-/// `group/resource version kind scope collectable shares-the-store [served]`
+/// Formats each resource as `group/resource version kind scope collectable shares-the-store [served]`.
 fn lines(discovered: &Discovery) -> Vec<String> {
     discovered
         .resources
@@ -98,7 +98,7 @@ async fn aggregated_discovery_is_read_and_a_stale_version_fails_alone() {
     assert!(discovered.is_unclear("dead.example.com") && !discovered.is_unclear("autoscaling"));
 }
 
-/// G123: subresources are skipped, the preferred version comes first, and a group that fails, fails alone.
+/// G123: subresources are skipped, the preferred version comes first, and a failing group only affects itself.
 #[tokio::test]
 async fn the_older_form_is_read_where_there_is_no_other() {
     let client = server(vec![
@@ -154,7 +154,7 @@ async fn a_server_that_says_nothing_usable_is_an_error() {
     }
 }
 
-/// Half of what is served is known although the other half cannot be seen; nothing is concluded about that one.
+/// One half of the served resources is known although the other half cannot be seen; nothing is concluded about the latter.
 #[tokio::test]
 async fn one_half_that_fails_leaves_the_other() {
     let group = |name: &str, resource_name: &str| {
@@ -175,7 +175,7 @@ async fn one_half_that_fails_leaves_the_other() {
     }
 }
 
-/// A dead aggregated API, in the older form of discovery, is waited for a little, and delays no other group.
+/// In the older form of discovery, a dead aggregated API is given a short time, and delays no other group.
 #[tokio::test]
 async fn a_group_that_does_not_answer_fails_alone() {
     let (asked, both_asked) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));

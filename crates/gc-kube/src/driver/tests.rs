@@ -14,7 +14,7 @@ use crate::connection::RequestError;
 use crate::observer::NoObserver;
 use crate::retention::retention_table;
 
-/// Every file that sends requests other than GET, and the source of its client.
+/// Every file that sends requests other than GET, and the origin of its client.
 const WRITERS: [(&str, &str); 4] = [
     ("event_recorder.rs", "of `Setup::driver` and `ControllerSurroundings::new`"),
     ("namespaces/requests.rs", "of `ControllerSurroundings::reading_only`"),
@@ -33,7 +33,7 @@ fn files(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// A new writer must take its client from the gate, and be added here and below.
+/// A new writer must get its client from the gate, and be added here and below.
 #[test]
 fn every_writer_is_known() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -58,7 +58,7 @@ fn every_writer_is_known() {
 
 type Log = Arc<Mutex<Vec<Method>>>;
 
-/// A server that takes note of what is asked of it, and grants everything.
+/// Creates a server that records its requests, and grants all of them.
 fn server() -> (ApiClient, Log) {
     let log = Log::default();
     let seen = Arc::clone(&log);
@@ -88,12 +88,12 @@ fn setup(client: &ApiClient, is_dry_run: bool) -> Setup {
     Setup::new(client.clone(), retention_table(), ConcurrencyOptions::default(), is_dry_run)
 }
 
-/// No writer gets past the gate in a dry run, whatever it does to ask or not to ask.
+/// No writer may bypass the gate in a dry run, whether it checks or not.
 #[tokio::test]
 async fn a_dry_run_changes_nothing_whoever_writes() {
     for is_dry_run in [false, true] {
         let (client, log) = server();
-        // The clients of requests, of statuses, and of collections.
+        // The clients of requests, statuses and collections.
         assert_eq!(write(&setup(&client, is_dry_run).client).await, !is_dry_run);
         let by = |is: bool| is.then_some(WithheldBy::Observe);
         let (sender, holding) = watch::channel(by(is_dry_run));
@@ -111,7 +111,7 @@ async fn a_dry_run_changes_nothing_whoever_writes() {
             "test",
         );
         assert_eq!(write(&surroundings.reading_only(&client)).await, !is_dry_run);
-        // Events: one that is noted, and one that somebody records without asking.
+        // Events: one that is noted, and one that is recorded without a check.
         let before = log.lock().unwrap().len();
         surroundings.note(note());
         surroundings.recorder.record(EventRecord { reason: "Other", ..note() });

@@ -1,4 +1,4 @@
-//! The requests of the namespace controller: what a pass asks for, put to the server, and what it answered.
+//! Sends the requests of a pass and interprets the answers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -29,24 +29,24 @@ const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.
 const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
 
-/// Asks the server.
+/// Sends the requests of one question.
 #[derive(Clone)]
 pub(crate) struct Requests {
     pub(crate) client: ApiClient,
     pub(crate) trace: Arc<Trace>,
     pub(crate) clock: Clock,
-    /// Evidence of a question's last call about the server, and the number of its calls.
+    /// Evidence about the server from the last call, and the number of calls.
     signal: Option<(Signal, u32)>,
-    /// Number of objects that a question has deleted.
+    /// Number of objects deleted so far.
     deleted: u64,
 }
 
-/// An answer with a status that was not hoped for, or none.
+/// Converts an unexpected answer to a reply.
 fn refused(path: &str, code: u16, body: &Value) -> Reply {
     Reply::Refused { code, why: problem(path, code, body) }
 }
 
-/// A deletion that was answered so was refused, or failed for now.
+/// Converts the answer to a failed deletion to an outcome: refused, or failed for now.
 fn not_done(path: &str, code: u16, body: &Value) -> Outcome {
     let message = problem(path, code, body);
     if (400..500).contains(&code) && !matches!(code, 408 | 429) {
@@ -55,7 +55,7 @@ fn not_done(path: &str, code: u16, body: &Value) -> Outcome {
     Outcome::Failed { message, retry_after_milliseconds: None }
 }
 
-/// A deletion without an answer.
+/// Converts a deletion without an answer to an outcome.
 fn unanswered(failed: &Reply) -> Outcome {
     Outcome::Failed { message: failed.clone().why(), retry_after_milliseconds: None }
 }
@@ -65,7 +65,7 @@ impl Requests {
         Self { client, trace: Arc::new(trace), clock, signal: None, deleted: 0 }
     }
 
-    /// Asks, and reports what was deleted or finalized.
+    /// Performs a question, and reports what was deleted or finalized.
     pub(crate) async fn perform(mut self, question: &Question) -> Answer {
         let Question { namespace, ask, view, document, .. } = question;
         let namespace = TerminatingNamespace::new(namespace, view);
@@ -95,7 +95,7 @@ impl Requests {
         Answer { reply, read, deleted: self.deleted, signal: self.signal }
     }
 
-    /// The names of all terminating namespaces; `None` if they cannot be listed, which is logged.
+    /// Returns the names of all terminating namespaces; `None` if they cannot be listed, which is logged.
     pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
         let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
         let gvr = Gvr { group: "".into(), version: "v1".into(), resource: "namespaces".into() };
@@ -132,14 +132,14 @@ impl Requests {
             |outcome: &Outcome| trace.not_deleted_together(resource, namespace, outcome, begun.elapsed());
         match answered.inspect_err(|failed| report(&unanswered(failed)))? {
             (200..=299, body) => {
-                // Objects that existed before; a server that does not list them has deleted them all the same.
+                // Objects that existed before. A server that does not list them has deleted them all the same.
                 let items: Vec<Item> = body["items"].as_array().into_iter().flatten().map(item).collect();
                 self.deleted = items.iter().filter(|item| !item.deleting).count() as u64;
                 self.trace.deleted_together(resource, namespace, &items, begun.elapsed()).await;
                 Ok(Reply::Done)
             }
             (code, body) => {
-                // Without such a request, its objects are deleted one by one.
+                // If there is no such request, objects are deleted one by one.
                 if !matches!(code, 404 | 405) {
                     report(&not_done(&path, code, &body));
                 }
@@ -166,7 +166,7 @@ impl Requests {
             Err(failed) => unanswered(failed),
         };
         self.deleted = u64::from(!item.deleting && matches!(outcome, Outcome::Applied(_)));
-        // Of what is terminating already, only a failure is news.
+        // For an object that is already terminating, only a failure is news.
         if !item.deleting || matches!(outcome, Outcome::Refused { .. } | Outcome::Failed { .. }) {
             let remains = answered.as_ref().is_ok_and(|(_, body)| remains(body));
             self.trace.deleted(resource, namespace, (item, remains), &outcome, begun.elapsed());
@@ -175,9 +175,9 @@ impl Requests {
         Ok(if code < 300 { Reply::Done } else { refused(&path, code, &body) })
     }
 
-    /// The metadata of a whole collection.
+    /// Lists the metadata of an entire collection.
     pub(crate) async fn list(&mut self, path: &str, asked: &ResourceInfo) -> Result<Vec<Value>, Reply> {
-        // A document other than the requested list reveals nothing about the contents.
+        // A document other than the requested list says nothing about the contents.
         let no_list = |why: &dyn std::fmt::Display| Reply::Failed {
             why: format!("GET {path} was answered with no list: {why}"),
             may_be_at_work: false,
@@ -230,7 +230,7 @@ impl Requests {
         }
     }
 
-    /// One request; `Err` is [`Reply::Failed`].
+    /// Sends one request; `Err` is [`Reply::Failed`].
     async fn send(
         &mut self,
         method: Method,

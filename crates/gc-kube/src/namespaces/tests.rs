@@ -1,4 +1,4 @@
-//! Passes of the namespace controller over a server with scripted answers.
+//! Tests passes of the namespace controller over a server with scripted answers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -20,31 +20,31 @@ mod dry_run;
 /// Contents of the server, and its failures.
 #[derive(Default)]
 struct World {
-    /// Resources as discovery has them: group, resource.
+    /// Resources shown by discovery: group, resource.
     served: Vec<(&'static str, &'static str)>,
-    /// Groups that discovery calls stale.
+    /// Groups that discovery marks as stale.
     stale: BTreeSet<&'static str>,
-    /// Paths whose DELETE is answered with this.
+    /// Paths whose DELETE is answered with this code.
     refusals: BTreeMap<String, u16>,
-    /// Collections with objects that stay after their deletion: their finalizers and grace.
+    /// Collections with objects that remain after their deletion: their finalizers and grace period.
     stays: BTreeMap<String, (&'static str, i64)>,
-    /// Status updates that are answered with a conflict before one is taken.
+    /// Number of status updates that are answered with a conflict before one is accepted.
     conflicts: usize,
-    /// A conflict was because the namespace had been deleted and recreated.
+    /// True if a conflict means that the namespace was deleted and recreated.
     replaced: bool,
     finalizers: Vec<&'static str>,
     terminating: bool,
-    /// The UID of the namespace; `u` if this is empty.
+    /// UID of the namespace; empty for `u`.
     uid: &'static str,
-    /// Collections of which only a first page can be read, with nothing on it.
+    /// Collections of which only a first, empty page can be read.
     broken_lists: BTreeSet<&'static str>,
-    /// Collections whose deletion is not answered.
+    /// Collections whose deletion is never answered.
     silent: BTreeSet<&'static str>,
-    /// Number of the next requests about the namespace itself, or for the list of all, that are answered with 503.
+    /// Number of the next requests for the namespace itself, or for the list of all, that are answered with a 503.
     outage: usize,
     /// Number of discovery requests.
     discoveries: usize,
-    /// Discovery is answered with 503.
+    /// True if discovery is answered with a 503.
     undiscovered: bool,
     log: Vec<String>,
 }
@@ -142,7 +142,7 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
     }
 }
 
-/// A list of metadata.
+/// Returns a list of metadata.
 fn list(metadata: &Value, items: &[Value]) -> Value {
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
 }
@@ -169,13 +169,13 @@ fn controller_with(world: World, settings: NamespaceSettings) -> (NamespaceContr
     (NamespaceController::new(client, settings), world)
 }
 
-/// Two passes never begin at the same time.
+/// Returns a clock by which two passes never begin at the same time.
 fn ticking() -> Clock {
     let now = std::sync::atomic::AtomicI64::new(0);
     Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// A world with a terminating namespace.
+/// Returns a world with a terminating namespace.
 fn terminating(served: &[(&'static str, &'static str)]) -> World {
     World { served: served.to_vec(), finalizers: vec!["kubernetes"], terminating: true, ..World::default() }
 }
@@ -183,7 +183,7 @@ fn terminating(served: &[(&'static str, &'static str)]) -> World {
 const APPS: &str = "apis/apps/v1/namespaces/n/deployments";
 const CORE: &[(&str, &str)] = &[("", "pods"), ("", "secrets"), ("apps", "deployments")];
 
-/// One pass over the namespace `n`, begun at once.
+/// Runs one pass over the namespace `n` immediately.
 async fn one_pass(controller: &mut NamespaceController) -> EndedPass {
     let NamespaceController { requests, work, .. } = controller;
     let time = Arc::clone(&work.time);
@@ -206,7 +206,7 @@ async fn one_pass(controller: &mut NamespaceController) -> EndedPass {
     ended
 }
 
-/// One pass: how it ended, and the requests without the GETs of the namespace itself.
+/// Runs one pass; returns how it ended, and the requests except the GETs of the namespace itself.
 async fn pass(controller: &mut NamespaceController, world: &Shared) -> (String, Vec<String>) {
     let end = match one_pass(controller).await.end {
         End::Done { .. } => "done".to_owned(),
@@ -215,7 +215,7 @@ async fn pass(controller: &mut NamespaceController, world: &Shared) -> (String, 
         End::DryRun(_) => "dry run".to_owned(),
     };
     let log = std::mem::take(&mut world.lock().unwrap().log);
-    // Discovery asks which groups have a store of their own.
+    // Discovery reads which groups have a separate store.
     let aside = |line: &&String| *line != "GET n" && !line.ends_with("/apiservices");
     (end, log.iter().filter(aside).cloned().collect())
 }
@@ -306,8 +306,8 @@ async fn the_scenarios_of_a_pass() {
     }
 }
 
-/// A pass does not ask again for resources that an earlier, partly failed pass found empty, unless that was long ago
-/// or another namespace has the name; it lists again those that could not be listed to their end.
+/// A pass skips resources that an earlier, partly failed pass found empty, unless that was long ago or another namespace has the
+/// name. It lists those again that could not be listed to their end.
 #[tokio::test]
 async fn a_pass_goes_on_where_the_last_one_failed() {
     type Change = fn(&mut World);
@@ -353,8 +353,8 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
     }
 }
 
-/// An unanswered DELETECOLLECTION may still be performed when the next pass finds nothing left. If the namespace
-/// were deleted then and recreated, it would delete what is in the new one.
+/// An unanswered DELETECOLLECTION may still be performed after the next pass finds nothing left. If the namespace were then deleted
+/// and recreated, it would delete the new contents.
 #[tokio::test]
 async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
     for (silent, code) in [(true, 0), (false, 504)] {
@@ -382,8 +382,8 @@ async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
     }
 }
 
-/// Where nothing has failed, and what is left takes its time, the next pass checks everything again: what was created
-/// late is found.
+/// If nothing has failed and the remaining objects take time, the next pass checks everything again, and finds objects that were
+/// created late.
 #[tokio::test]
 async fn a_pass_after_a_wait_looks_at_everything() {
     let mut first = terminating(CORE);
@@ -401,7 +401,7 @@ async fn a_pass_after_a_wait_looks_at_everything() {
     assert_eq!(world.lock().unwrap().discoveries, 2);
 }
 
-/// The delay grows only while passes learn nothing.
+/// The delay grows only while passes make no progress.
 #[tokio::test]
 async fn a_pass_that_comes_further_is_followed_soon() {
     let mut stuck = terminating(CORE);
@@ -415,7 +415,7 @@ async fn a_pass_that_comes_further_is_followed_soon() {
     }
 }
 
-/// A request about the namespace itself is sent a few times before the pass is given up.
+/// A request for the namespace itself is repeated a few times before the pass is given up.
 #[tokio::test]
 async fn a_moment_without_answers_does_not_cost_the_pass() {
     let tries = usize::try_from(OWN_TRIES).unwrap();
@@ -425,7 +425,7 @@ async fn a_moment_without_answers_does_not_cost_the_pass() {
     }
 }
 
-/// A dry run looks again every few minutes, and says only what it has not said.
+/// A dry run checks again every few minutes, and reports only news.
 #[tokio::test]
 async fn a_dry_run_says_what_is_in_a_namespace_once() {
     let settings = NamespaceSettings { dry_run: true, ..NamespaceSettings::default() };
@@ -472,7 +472,7 @@ async fn what_is_left_is_listed_in_pages() {
     assert_eq!(*asked.lock().unwrap(), ["limit=500", "limit=500&continue=%62"]);
 }
 
-/// NS-T07, and the bound that upstream's loop lacks.
+/// NS-T07, with a limit that upstream's loop lacks.
 #[tokio::test]
 async fn a_conflict_is_retried_a_few_times() {
     let tries = usize::try_from(CONFLICT_TRIES).unwrap();
@@ -484,7 +484,7 @@ async fn a_conflict_is_retried_a_few_times() {
     }
 }
 
-/// NS-T17
+/// NS-T17: a recreated namespace is left alone.
 #[tokio::test]
 async fn a_namespace_that_was_recreated_meanwhile_is_not_touched() {
     let (mut controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
@@ -494,7 +494,7 @@ async fn a_namespace_that_was_recreated_meanwhile_is_not_touched() {
     assert!(log.iter().all(|line| !line.contains("finalize")), "{log:?}");
 }
 
-/// Remembers what was measured.
+/// Records measurements.
 #[derive(Default)]
 struct Recorder(Mutex<BTreeMap<String, f64>>);
 
@@ -551,8 +551,8 @@ async fn what_cannot_be_emptied_is_counted_and_reported_once() {
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
 }
 
-/// Namespaces that were terminating before were listed once, and an error was taken for an answer: none was finalized
-/// for a minute.
+/// Regression test: namespaces that were already terminating were listed only once, and an error counted as an answer, so none was
+/// finalized for a minute.
 #[tokio::test]
 async fn passes_begin_when_what_they_inherit_is_known() {
     let recorder = Arc::new(Recorder::default());
@@ -580,7 +580,7 @@ async fn passes_begin_when_what_they_inherit_is_known() {
     assert_eq!(log[..4], lines(&[list, list, list, "GET n"]));
 }
 
-/// It is stopped by a pause, and by a breaker that has tripped, and continues when either ends.
+/// A pause stops the controller, and so does a tripped breaker; it continues when either ends.
 #[tokio::test]
 async fn restraints_stop_the_passes_until_they_end() {
     let breaker = SharedBreaker::default();
@@ -627,7 +627,7 @@ fn a_namespace_that_stays_although_it_is_empty_has_an_event() {
     }
 }
 
-/// NS-T20: a group that was empty here while it answered holds nothing up when it is dead; one that was not, does.
+/// NS-T20: a dead group blocks nothing if it was empty here while it still answered; otherwise, it does.
 #[tokio::test]
 async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
     for (had, end) in [(false, "done"), (true, "failed")] {
@@ -649,7 +649,7 @@ async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
     }
 }
 
-/// A namespace controller of an embedded server, allowed exactly its rules: what it asked for that it may, and what it may not.
+/// A namespace controller of an embedded server with exactly its rules; records the permitted and the refused requests.
 struct RestrictedController {
     server: gc_apiserver::RunningServer,
     admin: ApiClient,
@@ -675,7 +675,7 @@ impl RestrictedController {
         self.admin.call(request).await.unwrap().head.status.as_u16()
     }
 
-    /// A client of the collector's account, which is bound to its rules.
+    /// Returns a client of the collector's account, which is bound to its rules.
     async fn client(&self) -> ApiClient {
         let account = format!("system:serviceaccount:kube-system:kubegc-{}", Controller::Namespace.account());
         let rules: Vec<Value> = Controller::Namespace
@@ -692,7 +692,7 @@ impl RestrictedController {
             assert_eq!(self.send(Method::POST, &format!("{RBAC}/{path}"), object).await, 201);
         }
         let way = self.server.in_process_as(&account, &["system:serviceaccounts", "system:authenticated"]);
-        // The server learns of the binding by a watch of its own.
+        // The server learns of the binding by a watch.
         loop {
             let probe = Request::get("/api/v1/namespaces").body(Full::new(Bytes::new())).unwrap();
             if way.call(probe).await.status() != 403 {
@@ -734,8 +734,8 @@ fn asked(request: &Request<Full<Bytes>>) -> String {
     }
 }
 
-/// NS-T13, on a tenth of upstream's budget of time; with the Event about one that cannot be emptied left out, these are
-/// all the permissions that there are, and each is needed.
+/// NS-T13, in a tenth of upstream's time limit. Apart from the Event about a namespace that cannot be emptied, these are all the
+/// permissions, and each is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_namespaces_go_under_exactly_the_rules() {
     const NAMESPACES: usize = 100;
@@ -766,7 +766,7 @@ async fn a_hundred_namespaces_go_under_exactly_the_rules() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-    // The last namespace is gone before the answer that says so has arrived.
+    // The last namespace disappears before the answer to its finalization has arrived.
     let passes = || recorder.0.lock().unwrap().get("kubegc_namespace_passes{done}").copied();
     while passes() != Some(100.0) {
         assert!(std::time::Instant::now() < deadline, "{:?} passes are done", passes());
@@ -777,7 +777,8 @@ async fn a_hundred_namespaces_go_under_exactly_the_rules() {
     assert_eq!(*allowed.forbidden.lock().unwrap(), Vec::<String>::new());
     let mut needed = allowed.verbs.lock().unwrap().clone();
     needed.remove("");
-    // Services have no collection to delete in older servers; Events are for those that stay; the watch is another's.
+    // Older servers have no collection deletion for services; Events are only for namespaces that remain; the watch belongs to
+    // another controller.
     for spared in ["delete *", "create events", "patch events", "watch namespaces"] {
         needed.insert(spared.into());
     }

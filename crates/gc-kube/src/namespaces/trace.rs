@@ -1,5 +1,5 @@
-//! Reports what the namespace controller has done as other collectors do, one effect per object, with its reason; and so what a
-//! server deletes with a CustomResourceDefinition.
+//! Reports the work of the namespace controller like that of other collectors, as one effect per object with its reason. Objects
+//! that a server deletes with a CustomResourceDefinition are reported in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use gc_types::{
 use crate::observer::Observer;
 use crate::resources::{ResourceTable, Route};
 
-/// Maximum number of objects of one answer that are reported at once …
+/// Maximum number of objects of one answer that are reported at once ...
 const REPORTED_AT_ONCE: usize = 1_000;
-/// … and then the time for the journal to write them: its queue is bounded, too.
+/// ... followed by a pause for the journal to write them, because its queue is bounded, too.
 const REPORT_PAUSE: Duration = Duration::from_millis(5);
-/// The number of `namespaces`; those of their contents follow.
+/// Number of the resource `namespaces`; those of their contents follow.
 const NAMESPACES: ResourceId = ResourceId(0);
 
-/// Result of a deletion that the server has accepted: with the object, if that remains for now.
+/// Returns the outcome of a deletion that the server has accepted, depending on whether the object remains for now.
 fn accepted(effect: &Effect, remains: bool) -> Outcome {
     let Request::Delete { key, uid, .. } = &effect.request else { return Outcome::Applied(None) };
     Outcome::Applied(remains.then(|| ObservedObject {
@@ -35,7 +35,7 @@ fn accepted(effect: &Effect, remains: bool) -> Outcome {
     }))
 }
 
-/// Reports whether an object of a collection that was deleted remains for now. Pods are given time to end.
+/// Reports whether an object of a deleted collection remains for now. Pods are given time to end.
 fn remains(contained: &ContainedResource, item: &Item) -> bool {
     let is_pod = contained.gvr.group.is_empty() && *contained.gvr.resource == *"pods";
     is_pod || !item.finalizers.is_empty()
@@ -52,7 +52,7 @@ pub(crate) struct TerminatingNamespace {
 }
 
 impl TerminatingNamespace {
-    /// The namespace of that name, as it was read last.
+    /// Describes the namespace of that name, as last read.
     pub(crate) fn new(name: &Arc<str>, view: &View) -> Self {
         Self {
             name: Arc::clone(name),
@@ -66,23 +66,23 @@ impl TerminatingNamespace {
 /// An object that a server deletes with the definition of its kind.
 #[derive(Clone, Debug)]
 pub struct DeletedWithDefinition {
-    /// Its resource, in the version that it was deleted in.
+    /// Resource, in the version in which the object was deleted.
     pub gvr: Gvr,
-    /// Its kind.
+    /// Kind.
     pub kind: Arc<str>,
-    /// Its namespace; empty at cluster scope.
+    /// Namespace; empty at cluster scope.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// Its UID.
+    /// UID.
     pub uid: Uid,
-    /// The version that was deleted.
+    /// Version that was deleted.
     pub resource_version: ResourceVersion,
     /// Evidence for the deletion.
     pub evidence: String,
 }
 
-/// The key of a namespace.
+/// Returns the key of a namespace.
 pub(crate) fn namespace_key(name: &str) -> ObjectKey {
     ObjectKey { resource: NAMESPACES, namespace: "".into(), name: name.into() }
 }
@@ -96,7 +96,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reports to the observer that is made for the table by which effects name resources.
+    /// Creates a trace to the observer that `observer` builds for the table in which effects name resources.
     pub fn new(observer: impl FnOnce(&ResourceTable) -> Arc<dyn Observer>) -> Self {
         let table = ResourceTable::default();
         table.insert(Arc::new(Route::new(ResourceInfo {
@@ -112,7 +112,7 @@ impl Trace {
         Self { observer, table, numbers: Mutex::default(), next_effect: AtomicU64::new(0) }
     }
 
-    /// The observers.
+    /// Returns the observer.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.observer)
     }
@@ -123,7 +123,7 @@ impl Trace {
         self.table.clone()
     }
 
-    /// The number of a resource, which stays the same.
+    /// Returns the number of a resource, which stays the same.
     fn number(&self, gvr: &Gvr, kind: &Arc<str>, scope: Scope) -> ResourceId {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ResourceId(u32::try_from(numbers.len() + 1).unwrap_or(u32::MAX));
@@ -143,7 +143,7 @@ impl Trace {
         number
     }
 
-    /// The number of a resource whose objects are in namespaces.
+    /// Returns the number of a namespaced resource.
     fn of(&self, contained: &ContainedResource) -> ResourceId {
         self.number(&contained.gvr, &contained.kind, Scope::Namespaced)
     }
@@ -172,7 +172,7 @@ impl Trace {
         let request = Request::Delete {
             key,
             uid: Uid::new(item.uid.as_deref().unwrap_or_default()),
-            // The verdict is the namespace's: no version of the object would change it.
+            // The verdict concerns the namespace: no version of the object would change it.
             resource_version: None,
             policy: PropagationPolicy::Background,
         };
@@ -180,7 +180,7 @@ impl Trace {
         self.effect(request, ResourceVersion::parse(&item.resource_version), vec![why, how.to_owned()])
     }
 
-    /// One object was deleted and may remain for now, or a deletion failed.
+    /// Reports that an object was deleted and may remain for now, or that its deletion failed.
     pub(crate) fn deleted(
         &self,
         contained: &ContainedResource,
@@ -194,8 +194,8 @@ impl Trace {
         self.observer.finished(&effect, accepted.as_ref().unwrap_or(outcome), 1, took);
     }
 
-    /// A whole collection was deleted, and these objects were in it. Those that were already terminating are
-    /// not reported again.
+    /// Reports the deletion of an entire collection with these objects. Objects that were already terminating are not reported
+    /// again.
     pub(crate) async fn deleted_together(
         &self,
         contained: &ContainedResource,
@@ -204,7 +204,7 @@ impl Trace {
         took: Duration,
     ) {
         let resource = self.of(contained);
-        // One request, whatever it took along.
+        // A single request, however many objects it deleted.
         let mut requests = 1;
         for (index, item) in items.iter().enumerate() {
             if index % REPORTED_AT_ONCE == REPORTED_AT_ONCE - 1 {
@@ -224,7 +224,7 @@ impl Trace {
         }
     }
 
-    /// The request for a whole collection was refused, or had no answer: nothing is known of its objects.
+    /// Reports that the request for an entire collection was refused, or had no answer: nothing is known about its objects.
     pub(crate) fn not_deleted_together(
         &self,
         contained: &ContainedResource,
@@ -237,7 +237,7 @@ impl Trace {
         self.observer.finished(&effect, outcome, 1, took);
     }
 
-    /// An object was deleted with the definition of its kind, or could not be; no request asked for it by itself.
+    /// Reports that an object was deleted with the definition of its kind, or could not be; it had no request of its own.
     pub fn deleted_with_definition(&self, gone: &DeletedWithDefinition, outcome: &Outcome) {
         let DeletedWithDefinition { gvr, kind, namespace, name, uid, resource_version, evidence } = gone;
         let scope = if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced };
@@ -253,7 +253,7 @@ impl Trace {
         self.observer.finished(&effect, outcome, 0, Duration::ZERO);
     }
 
-    /// The namespace itself was given up to these finalizers.
+    /// Reports that the namespace itself was finalized, with these finalizers left.
     pub(crate) fn finalized(&self, namespace: &TerminatingNamespace, left: &[String], took: Duration) {
         let request = Request::Guarded {
             key: namespace_key(&namespace.name),

@@ -1,4 +1,4 @@
-//! Facts that are read of policies and of their targets.
+//! Readers of the facts about policies and their targets.
 
 use gc_collectors::objects::FactsError;
 use gc_collectors::policies::roster::{Observation, Watch};
@@ -55,7 +55,7 @@ impl Reader for PolicyReader {
     }
 }
 
-/// Reads the objects that some policies are about; of an object, only what they make of it is handed on.
+/// Reads the target objects of some policies, and passes on only the facts that the policies derive from them.
 pub(super) struct ObjectReader {
     pub(super) number: u64,
     pub(super) route: Route,

@@ -24,7 +24,7 @@ struct Fixture {
     sent: Arc<Mutex<Vec<String>>>,
 }
 
-/// Answers the scripted answers in turn and writes down what was sent.
+/// Gives scripted answers in turn, and records the requests.
 fn fixture(answers: Vec<ScriptedAnswer>) -> Fixture {
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
     let sent = Arc::new(Mutex::new(Vec::new()));
@@ -97,7 +97,7 @@ fn failed_with(message: &str, retry_after_milliseconds: Option<u64>) -> Outcome 
 async fn answers_become_outcomes() {
     let named = json!({"name": "web", "kind": "pods"});
     let is_left = |performed: &PerformedRequest| matches!(performed.outcome, Outcome::Applied(Some(_)));
-    // An object that its finalizers, or its grace period, keep for now was only requested to be deleted.
+    // The deletion of an object that its finalizers or its grace period keep was only requested.
     let mut ended = object(UID, &[]);
     ended["metadata"]["deletionGracePeriodSeconds"] = 0.into();
     let mut in_grace = ended.clone();
@@ -230,7 +230,7 @@ fn remove_foreground() -> Request {
     Request::RemoveFinalizer { key: key(), uid: Uid::new(UID), finalizer: FinalizerName::ForegroundDeletion }
 }
 
-/// G118: the others stay, in order; the last one leaves null.
+/// G118: the other finalizers stay in order; removing the last one leaves null.
 #[tokio::test]
 async fn one_finalizer_is_taken_off() {
     for (before, after) in [
@@ -249,7 +249,7 @@ async fn one_finalizer_is_taken_off() {
     }
 }
 
-/// A failure of the moment is tried again as a conflict is; a server that is busy is left alone.
+/// A transient failure is retried like a conflict; a busy server is left alone.
 #[tokio::test]
 async fn a_failure_of_the_moment_does_not_cost_the_removal_of_a_finalizer() {
     let found = || json_answer(200, &object(UID, &["foregroundDeletion"]));
@@ -291,7 +291,7 @@ async fn conflicts_repeat_it_at_most_four_times_and_a_recreated_object_is_left_a
     assert_eq!(absent.sent().len(), 1);
 }
 
-/// A 2xx that comes from somebody else than an API server proves nothing: the object is read.
+/// A 2xx from something other than an API server proves nothing, so the object is read.
 #[tokio::test]
 async fn a_success_that_is_no_answer_of_an_api_server_is_no_outcome() {
     let page = || (200, "text/html", "<html>log in</html>".to_owned());
@@ -322,7 +322,7 @@ async fn a_success_that_is_no_answer_of_an_api_server_is_no_outcome() {
     }
 }
 
-/// A proxy before one server does not confirm itself: the second read of an object takes another connection.
+/// A proxy in front of one server must not confirm its own answer: the second read of an object uses another connection.
 #[tokio::test]
 async fn an_absence_is_confirmed_on_another_connection() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

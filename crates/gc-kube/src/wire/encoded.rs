@@ -1,4 +1,4 @@
-//! Metadata as servers write it, in both encodings: what tests and fuzz targets hold the decoders to.
+//! Metadata as servers encode it in both formats, against which tests and fuzz targets check the decoders.
 #![allow(clippy::unwrap_used, reason = "used by tests alone")]
 
 use serde_json::json;
@@ -43,14 +43,14 @@ fn tracking(metadata: &Metadata<'_>, labels: bool) -> impl Iterator<Item = (&'st
     marks.map(|(mark, text)| (mark.key(), text.to_string()))
 }
 
-/// Labels that the decoder reads, and one that it steps over.
+/// Returns labels that the decoder reads, and one that it skips.
 fn labels(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
     let foreign = metadata.marks.foreign_marks().filter(|(mark, _)| mark.is_label());
     let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
     [("a", "b".to_owned())].into_iter().chain(foreign).chain(tracking(metadata, true)).collect()
 }
 
-/// When it was created, seconds since the epoch: decoded only if an annotation is about retention.
+/// Returns the creation time in seconds since the epoch, which is only decoded if an annotation concerns retention.
 fn created(metadata: &Metadata<'_>) -> Option<i64> {
     if metadata.marks.is_empty() {
         Some(1)
@@ -59,7 +59,7 @@ fn created(metadata: &Metadata<'_>) -> Option<i64> {
     }
 }
 
-/// Writes metadata as Go's protobuf does, with what the decoder must step over in between.
+/// Encodes metadata as Go's protobuf does, interspersed with fields that the decoder must skip.
 pub(crate) fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
     let mut meta = Vec::new();
     bytes_field(1, metadata.name.as_bytes(), &mut meta);
@@ -218,7 +218,7 @@ pub(crate) fn lists_agree(items: &[Metadata<'_>]) {
     }
 }
 
-/// The resource that answers are checked against.
+/// Returns the resource that answers are checked against.
 pub(crate) fn asked() -> ResourceInfo {
     ResourceInfo {
         id: ResourceId(1),

@@ -1,37 +1,37 @@
-//! Cuts the body of a watch into frames.
+//! Splits the body of a watch into frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::metadata::Encoding;
 use super::protobuf::DecodeError;
 
-/// A frame larger than this ends the watch: no object of a Kubernetes API is (etcd takes 1.5 MiB, and only
-/// metadata is asked for).
+/// Maximum size of a frame; a larger one ends the watch. No object of a Kubernetes API reaches it (etcd accepts 1.5 MiB, and only
+/// metadata is requested).
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
-/// Collects chunks of a body and gives out whole frames: each led by its length in four bytes (protobuf), or
-/// ended by a line feed (JSON).
+/// Collects the chunks of a body and returns complete frames, each preceded by its length in four bytes (protobuf) or ended by a
+/// line feed (JSON).
 #[derive(Debug)]
 pub struct Frames {
     encoding: Encoding,
     buffer: BytesMut,
-    /// Bytes at the start of the buffer that are known to hold no line feed.
+    /// Number of bytes at the start of the buffer known to contain no line feed.
     searched: usize,
 }
 
 impl Frames {
-    /// For a body of this encoding.
+    /// Creates a splitter for bodies in this encoding.
     #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         Self { encoding, buffer: BytesMut::new(), searched: 0 }
     }
 
-    /// Takes the next chunk.
+    /// Appends the next chunk.
     pub fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole frame, if there is one.
+    /// Returns the next complete frame, if there is one.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, DecodeError> {
         match self.encoding {
             Encoding::Protobuf => self.next_delimited(),
@@ -100,7 +100,7 @@ mod tests {
                     body.extend_from_slice(frame);
                 }
             }
-            // Bytes 9 is a blank to a JSON line, so lines of nothing else are passed over.
+            // A byte of 9 is whitespace in a JSON line, so lines of nothing else are skipped.
             let expected: Vec<&[u8]> = frames
                 .iter()
                 .map(Vec::as_slice)
@@ -126,7 +126,7 @@ mod tests {
             splitter.next_frame(),
             Err(DecodeError::FrameTooLarge { size: 0xffff_ffff, limit: MAX_FRAME_BYTES })
         );
-        // A line that came whole, in one chunk.
+        // The complete line arrived in one chunk.
         let mut splitter = Frames::new(Encoding::Json);
         let size = MAX_FRAME_BYTES + 1;
         splitter.push(&[vec![b'1'; size], b"\n".to_vec()].concat());

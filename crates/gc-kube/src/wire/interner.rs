@@ -1,19 +1,19 @@
-//! Texts that repeat (namespaces, kinds, names of owners) are made once and shared.
+//! Sharing of repeated texts (namespaces, kinds, names of owners).
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Shares equal texts. Bounded: when full it is cleared, which only costs the memory of texts that are made twice.
+/// Shares equal texts. Bounded: it is cleared when full, which only costs the memory of texts stored twice.
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: HashSet<Arc<str>>,
 }
 
 impl Interner {
-    /// Maximum number of texts that are remembered.
+    /// Maximum number of remembered texts.
     pub const CAPACITY: usize = 4096;
 
-    /// The shared form of a text.
+    /// Returns the shared form of a text.
     pub fn shared(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.texts.get(text) {
             return Arc::clone(known);

@@ -1,8 +1,7 @@
-//! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
+//! The metadata of objects on the wire, in protobuf or JSON, borrowed from the input.
 //!
-//! Only what some verdict or plan needs is decoded. Labels, annotations (but for the one that marks the end of a
-//! streamed list, those about retention and those by which tools track objects) and managedFields are stepped over,
-//! and so is whatever else a server sends.
+//! Only the parts that some verdict or plan needs are decoded. Labels, annotations (except the one that marks the end of a streamed
+//! list, those about retention, and those by which tools track objects), managedFields and everything else are skipped.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,7 +43,7 @@ impl Encoding {
     }
 }
 
-/// One owner reference, borrowed.
+/// An owner reference, borrowed from the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner<'a> {
@@ -66,7 +65,7 @@ pub struct Owner<'a> {
     pub block_owner_deletion: Option<bool>,
 }
 
-/// The metadata of one object, borrowed.
+/// The metadata of one object, borrowed from the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata<'a> {
     /// `name`
@@ -85,22 +84,22 @@ pub struct Metadata<'a> {
     pub finalizers: Vec<Cow<'a, str>>,
     /// `ownerReferences`
     pub owners: Vec<Owner<'a>>,
-    /// True if the annotation stands on it that ends a streamed initial list.
+    /// True if the object has the annotation that ends a streamed initial list.
     pub initial_events_end: bool,
-    /// Retention annotations; without any, the creation time is not read either.
+    /// Retention annotations; if there are none, the creation time is not read either.
     pub marks: Marks,
-    /// By what tools track it.
+    /// Marks by which tools track the object.
     pub tracking: BTreeMap<TrackingMark, Cow<'a, str>>,
 }
 
 impl Metadata<'_> {
-    /// Returns the retention annotations, if it has any.
+    /// Returns the retention annotations, if there are any.
     #[must_use]
     pub fn shared_marks(&self) -> Option<Arc<Marks>> {
         (!self.marks.is_empty()).then(|| Arc::new(self.marks.clone()))
     }
 
-    /// The noun that engines take. Texts that repeat from object to object are shared.
+    /// Converts the metadata to the type that engines use. Texts that repeat from object to object are shared.
     #[must_use]
     pub fn observed(&self, resource: ResourceId, interner: &mut Interner) -> ObservedObject {
         let mut deletion = DeletionState { deleting: self.deleting, ..DeletionState::default() };
@@ -144,7 +143,7 @@ impl Owner<'_> {
     }
 }
 
-/// A `Status`, as far as it is read.
+/// The parts of a `Status` that are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -159,7 +158,7 @@ pub struct Status {
     pub details: StatusDetails,
 }
 
-/// Go writes null where a pointer is nil.
+/// Deserializes null as the default, which Go writes for nil pointers.
 fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -168,7 +167,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// `details` of a `Status`, as far as they are read.
+/// The parts of a Status' `details` that are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
@@ -185,9 +184,9 @@ pub struct StatusDetails {
 /// One event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent<'a> {
-    /// ADDED or MODIFIED: the object as it is now.
+    /// ADDED or MODIFIED, with the current object.
     Present(Metadata<'a>),
-    /// DELETED: the object as it was last.
+    /// DELETED, with the last state of the object.
     Deleted(Metadata<'a>),
     /// BOOKMARK
     Bookmark(Metadata<'a>),
@@ -208,7 +207,7 @@ pub struct List<'a> {
     pub items: Vec<Metadata<'a>>,
 }
 
-/// Reads the answer to a GET of one object of `asked`. Fails if it says that it is something else.
+/// Reads the answer to a GET of one object of `asked`. Fails if the answer states another type.
 pub fn decode_object<'a>(
     encoding: Encoding,
     body: &'a [u8],
@@ -224,8 +223,8 @@ pub fn decode_object<'a>(
     }
 }
 
-/// Reads the answer to a GET of the collection of `asked`. Fails if it is not such a list, with items and a version: nothing can
-/// be concluded from what something else lacks.
+/// Reads the answer to a GET of the collection of `asked`. Fails if it is not such a list, with items and a version: nothing can be
+/// concluded from what another document lacks.
 pub fn decode_list<'a>(
     encoding: Encoding,
     body: &'a [u8],
@@ -283,7 +282,7 @@ pub fn decode_watch_event(encoding: Encoding, frame: &[u8]) -> Result<WatchEvent
     watch_event(encoding, frame, None)
 }
 
-/// Reads one frame of a watch of `asked`. Fails if its object says that it is something else.
+/// Reads one frame of a watch of `asked`. Fails if its object states another type.
 pub fn decode_watch_event_of<'a>(
     encoding: Encoding,
     frame: &'a [u8],
@@ -303,8 +302,8 @@ fn watch_event<'a>(
     }
 }
 
-/// The envelope of a body (`k8s\0` and `runtime.Unknown`) with its message. Without an envelope, apiVersion and kind are empty and
-/// the body is the message.
+/// Envelope of a body (`k8s\0` and `runtime.Unknown`) with its message. Without an envelope, apiVersion and kind are empty and the
+/// body is the message.
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: &'a str,
@@ -326,7 +325,7 @@ impl<'a> Envelope<'a> {
                     while let Some((number, value)) = type_meta.next()? {
                         match number {
                             1 => {
-                                // One that is not a text is no version that was asked for.
+                                // An apiVersion that is not text cannot be the requested one.
                                 let text = std::str::from_utf8(value.bytes("apiVersion")?);
                                 opened.api_version = text.unwrap_or_default();
                             }
@@ -375,7 +374,7 @@ fn watch_message<'a>(frame: &'a [u8], asked: Option<&ResourceInfo>) -> Result<Wa
     })
 }
 
-/// `PartialObjectMetadata`; every object of Kubernetes has its metadata as field 1 as well.
+/// Reads `PartialObjectMetadata`; every Kubernetes object has its metadata in field 1, too.
 fn object_message(message: &[u8]) -> Result<Metadata<'_>, DecodeError> {
     let mut metadata = Metadata::default();
     let mut fields = Fields::new(message);
@@ -417,7 +416,7 @@ fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<()
     Ok(())
 }
 
-/// `metav1.Time`: seconds since the epoch; Go's zero time is none.
+/// Reads `metav1.Time`: seconds since the epoch; Go's zero time means none.
 fn time_message(message: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
     let mut fields = Fields::new(message);
     while let Some((number, value)) = fields.next()? {
@@ -429,7 +428,7 @@ fn time_message(message: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
     Ok(None)
 }
 
-/// Name and content of a label or an annotation.
+/// Returns name and content of a label or an annotation.
 fn entry_message<'a>(entry: Value<'a>, place: &'static str) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
     let (mut key, mut content) = (&[][..], &[][..]);
     let mut fields = Fields::new(entry.bytes(place)?);
@@ -561,7 +560,7 @@ impl<'a> JsonObject<'a> {
     }
 }
 
-/// Members may be null where Go writes nil.
+/// Metadata in JSON. Members may be null where Go writes nil.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct JsonMetadata<'a> {
@@ -663,7 +662,7 @@ struct JsonList<'a> {
     items: Option<Vec<JsonObject<'a>>>,
 }
 
-/// A member that is there; null is an empty list, as Go writes it.
+/// Deserializes a member that is present; null means an empty list, as Go writes it.
 fn present<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: serde::Deserializer<'de>,

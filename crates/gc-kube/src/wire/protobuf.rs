@@ -1,6 +1,6 @@
-//! Reading protobuf by hand: only what metadata needs, borrowed from the input, everything else skipped.
+//! Reads protobuf by hand: only the fields that metadata needs, borrowed from the input; everything else is skipped.
 
-/// Why bytes could not be read.
+/// Reason why bytes could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The input ends inside a value.
@@ -12,7 +12,7 @@ pub enum DecodeError {
     /// A wire type that proto2 and proto3 messages of Kubernetes never use.
     #[error("wire type {0} is not known")]
     WireType(u8),
-    /// A field has another wire type than its number says.
+    /// A field whose wire type does not match its number.
     #[error("{0} has the wrong wire type")]
     UnexpectedType(&'static str),
     /// Text that is not UTF-8.
@@ -21,10 +21,10 @@ pub enum DecodeError {
     /// JSON that is malformed or has a member of an unexpected type.
     #[error("{0}")]
     Json(String),
-    /// Something else than what was asked for.
+    /// A document other than the requested one.
     #[error(transparent)]
     NotTheList(#[from] gc_types::NotTheList),
-    /// A frame of a watch stream beyond the bound.
+    /// A frame of a watch stream that is too large.
     #[error("a frame of {size} bytes exceeds the limit of {limit} bytes")]
     FrameTooLarge {
         /// Announced size in bytes.
@@ -41,7 +41,7 @@ pub(crate) enum Value<'a> {
     Varint(u64),
     /// Text, bytes and messages.
     Bytes(&'a [u8]),
-    /// Fixed-width numbers, which no field that is read here has.
+    /// Fixed-width numbers, which no field read here has.
     Fixed,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Walks over the fields of one message.
+/// Iterator over the fields of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// The next field's number and value; `None` at the end.
+    /// Returns the next field's number and value; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, DecodeError> {
         if self.rest.is_empty() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Cost of foreground and orphan deletions: lists per resource type, whatever the number of owners and namespaces.
+//! Cost of foreground and orphan deletions: the number of lists per resource type must not depend on the number of owners and
+//! namespaces.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,16 @@ use gc_types::{Outcome, Request};
 
 use super::*;
 
-/// Resource types that are served.
+/// Number of served resource types.
 const RESOURCES: usize = 20;
-/// Owners, each in a namespace of its own.
+/// Number of owners, each in a separate namespace.
 const OWNERS: usize = 60;
-/// The version of every resource before the owners are marked for deletion.
+/// Version of every resource before the owners are marked for deletion.
 const BEFORE: u64 = 50;
-/// The version of the first mark.
+/// Version of the first mark.
 const MARKED: u64 = 100;
 
-/// Deliveries to observers, which the journal and the metrics show.
+/// Observed deliveries, as shown by the journal and the metrics.
 #[derive(Default)]
 struct CountingObserver {
     requests: Mutex<BTreeMap<&'static str, usize>>,
@@ -53,19 +54,19 @@ fn owner(number: usize, finalizer: &str, marked: bool) -> Value {
 #[derive(Clone, Copy, PartialEq)]
 enum Cache {
     Fresh,
-    /// As with etcd 3.4: it says after a while that it does not come so far.
+    /// As with etcd 3.4: the server reports after a while that its cache does not reach the version.
     Behind,
 }
 
 struct Cluster {
     counted: Arc<CountingObserver>,
-    /// Requests that the server saw, beside watches: `list from cache` and so on.
+    /// Requests received by the server, other than watches: `list from cache` and so on.
     seen: Arc<Mutex<Vec<(std::time::Instant, String)>>>,
     frames: mpsc::UnboundedSender<Value>,
 }
 
-/// A server that never reports progress in other resources to its watches, as real ones do for a minute, and a collector.
-/// `configmaps` has the owners.
+/// Creates a collector, and a server that never reports progress in other resources to its watches, as real ones do not for a
+/// minute. `configmaps` contains the owners.
 fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
     let names: Vec<String> = (1..RESOURCES).map(|number| format!("things{number}")).collect();
     let seen: Arc<Mutex<Vec<(std::time::Instant, String)>>> = Arc::default();
@@ -154,8 +155,8 @@ fn expected(rows: &[(&str, usize)]) -> BTreeMap<String, usize> {
 
 const LISTS: usize = RESOURCES - 1;
 
-/// Each owner cost a list of each resource type in its namespace: 1,140 here. For owners that orphan their dependents two answers must
-/// agree: two lists of each resource whose watch says nothing, and one of that of the owners.
+/// Each owner used to cost a list of each resource type in its namespace: 1,140 here. For owners that orphan their dependents, two
+/// answers must agree: this takes two lists of each resource with a silent watch, and one of the owners' resource.
 #[tokio::test]
 async fn sixty_owners_in_as_many_namespaces_cost_one_list_per_resource() {
     for (finalizer, from, lists) in
@@ -168,7 +169,7 @@ async fn sixty_owners_in_as_many_namespaces_cost_one_list_per_resource() {
             expected(&[("GET", OWNERS), ("PATCH", OWNERS), (from, lists)]),
             "{finalizer}"
         );
-        // Every request is counted, in the metrics and in the journal.
+        // Every request is counted, in both the metrics and the journal.
         let counted = cluster.counted.requests.lock().unwrap().clone();
         assert_eq!(counted, BTreeMap::from([("barrier", lists), ("finalizer", 2 * OWNERS)]), "{finalizer}");
     }
@@ -185,7 +186,7 @@ async fn a_cache_that_is_behind_is_asked_a_few_times_and_the_store_instead() {
     assert_eq!(cluster.counted.requests.lock().unwrap()["barrier"], lists);
 }
 
-/// Owners that are deleted one after the other: no more lists begin within a second than there are resource types.
+/// Owners are deleted one after another: within a second, no more lists may begin than there are resource types.
 #[tokio::test]
 async fn owners_that_come_one_by_one_cost_no_more_lists_a_second() {
     let cluster = cluster("foregroundDeletion", Cache::Fresh, false);
@@ -198,7 +199,7 @@ async fn owners_that_come_one_by_one_cost_no_more_lists_a_second() {
     let lists: Vec<_> = seen.iter().filter(|(_, what)| what.starts_with("list")).map(|(at, _)| *at).collect();
     assert!(lists.len() <= 4 * RESOURCES, "{}", lists.len());
     for window in lists.windows(RESOURCES + 1) {
-        // Requests sent within a second may arrive within a little less.
+        // Requests sent over a second may arrive in slightly less.
         let took = window[RESOURCES] - window[0];
         assert!(took >= Duration::from_millis(900), "{took:?}, {seen:?}");
     }

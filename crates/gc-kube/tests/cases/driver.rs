@@ -1,4 +1,4 @@
-//! The loop between watches, engine and requests: nothing is lost in bursts, and what is held is held.
+//! The loop between watches, engine and requests: nothing may be lost in bursts, and withheld requests must not be sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// More than the queue (16) and what is taken in at once (16) hold together with the batch in hand.
+/// More than fit into the queue (16) and a single take (16), together with the current batch.
 const BURST: u64 = 100;
 
-/// An engine that stops at its first object until the server has handed out a number of batches, and records its events.
+/// Returns an engine that blocks at its first object until the server has sent a number of batches, and records its events.
 fn slow(observed: mpsc::UnboundedSender<String>, handed_out: Arc<AtomicUsize>) -> impl EventEngine {
     let mut stopped = false;
     Passive(move |event| {
@@ -24,7 +24,7 @@ fn slow(observed: mpsc::UnboundedSender<String>, handed_out: Arc<AtomicUsize>) -
         if !std::mem::replace(&mut stopped, true) {
             let deadline = std::time::Instant::now() + Duration::from_secs(5);
             let is_full = || handed_out.load(Ordering::Relaxed) >= gc_kube::QUEUED_BATCHES + 2;
-            // Tasks of this worker continue elsewhere meanwhile.
+            // Tasks of this worker continue on others in the meantime.
             tokio::task::block_in_place(|| {
                 while !is_full() && std::time::Instant::now() < deadline {
                     std::thread::yield_now();
@@ -36,7 +36,8 @@ fn slow(observed: mpsc::UnboundedSender<String>, handed_out: Arc<AtomicUsize>) -
     })
 }
 
-/// Events were dropped when more than seventeen batches waited: one was taken out of the queue and not delivered.
+/// Regression test: events were dropped when more than seventeen batches waited, because one was taken out of the queue and not
+/// delivered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_batches_is_told_whole() {
     let handed_out = Arc::new(AtomicUsize::new(0));
@@ -48,7 +49,7 @@ async fn a_burst_of_batches_is_told_whole() {
                 "/api" => whole(200, &discovery(&["configmaps"])),
                 "/apis" => whole(200, &json!({"kind": "APIGroupDiscoveryList", "items": []})),
                 "/api/v1/configmaps" => {
-                    // Each frame becomes a batch of its own.
+                    // Each frame becomes a separate batch.
                     let frames = (1..=BURST).map(move |number| {
                         counted.fetch_add(1, Ordering::Relaxed);
                         let line = format!("{}\n", event("ADDED", &object(&format!("m{number}"), number)));
@@ -70,8 +71,8 @@ async fn a_burst_of_batches_is_told_whole() {
     }
 }
 
-/// Wants a number of objects of each resource deleted once everything is listed; what is held is wanted again when it
-/// is released, as the real engine does.
+/// An engine that wants a number of objects of each resource deleted once everything is listed. Like the real engine, it decides
+/// again about withheld objects when they are released.
 struct Deleter {
     wanted: BTreeMap<String, usize>,
     ready: VecDeque<(ResourceId, String)>,
@@ -146,7 +147,7 @@ impl Observer for Trips {
     }
 }
 
-/// A server that grants every deletion (or answers one with 429 first) and counts the requests.
+/// Creates a server that grants every deletion (or answers one with a 429 first) and counts the requests.
 fn granting(sent: &Arc<Mutex<Vec<String>>>, busy: &'static str) -> ApiClient {
     let sent = Arc::clone(sent);
     ApiClient::in_process(move |request| {

@@ -1,4 +1,4 @@
-//! Whole objects listed and watched for the retention collectors, and the loop that performs what they decide.
+//! Lists and watches of complete objects for the retention collectors, and the loop that performs their decisions.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl Collector for ReportingCollector {
     }
 }
 
-/// Writes down how effects end.
+/// Records how effects end.
 struct Outcomes(mpsc::UnboundedSender<String>);
 
 impl Observer for Outcomes {
@@ -75,7 +75,7 @@ impl Observer for Outcomes {
     }
 }
 
-/// Every machine runs.
+/// Every machine is running.
 struct Runs;
 
 impl Outside for Runs {
@@ -106,7 +106,7 @@ impl CollectedNodes {
     }
 }
 
-/// Collects nodes from a server that answers lists and watches by the script, and reads of one node by `live`.
+/// Collects nodes from a server that follows the script for lists and watches, and answers reads of a node with `live`.
 fn collect(
     script: Vec<Script>,
     live: Value,
@@ -120,7 +120,7 @@ fn collect(
         let (script, log, live) = (Arc::clone(&script), Arc::clone(&log), live.clone());
         async move {
             let query = request.uri().query().unwrap_or_default();
-            // The time after which a watch ends is random.
+            // The duration of a watch is random.
             let query: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("timeoutSeconds")).collect();
             let line = format!("{} {} {}", request.method(), request.uri().path(), query.join("&"));
             log.lock().unwrap().push(line.trim_end().to_owned());
@@ -178,7 +178,7 @@ async fn pages_are_listed_and_changes_watched_from_there() {
                 vec![change("MODIFIED", &node("n1", 11)), change("DELETED", &node("n2", 12)), bookmark(20)],
                 End::Cut,
             ),
-            // A server that was unreachable may have been restored from a backup, so its version is read.
+            // An unreachable server may have been restored from a backup, so its version is read.
             page(20, "", &[]),
             Script::Watch(vec![change("ADDED", &node("n3", 21))], End::Open),
         ],
@@ -233,11 +233,11 @@ async fn what_fails_is_tried_again_and_nothing_is_skipped() {
         None,
         false,
     );
-    // Events that arrived with it, before it, are delivered.
+    // Events that arrived with it, in front of it, are delivered.
     run.expect(&["list", "list", "list", "synced", "n1 11 true", "n2 12 true"]).await;
 }
 
-/// Returns the look-up that is sent to others on behalf of version 5.
+/// Returns an outside look-up on behalf of the object's version 5.
 fn look_up(key: &ObjectKey, version: u64) -> Request {
     Request::Outside {
         key: key.clone(),

@@ -1,5 +1,5 @@
-//! Owners that Kubernetes 1.37 has behind gates: groups of pods that own claims (KEP-5729, KEP-6012), and requests for evictions
-//! (KEP-4563). No version serves them by default, so they are defined here.
+//! Owners that are behind feature gates in Kubernetes 1.37: groups of pods that own claims (KEP-5729, KEP-6012), and requests for
+//! evictions (KEP-4563). No version serves them by default, so the test defines them.
 
 use std::time::Instant;
 
@@ -50,7 +50,7 @@ impl World {
         made
     }
 
-    /// Writes an object without its finalizers.
+    /// Removes an object's finalizers.
     async fn release(&self, path: &str) {
         let (_, mut object) = self.send(Method::GET, path, &Value::Null).await;
         object["metadata"]["finalizers"] = json!([]);
@@ -58,7 +58,7 @@ impl World {
         assert_eq!(code, 200, "{answer}");
     }
 
-    /// Waits until the collector has handled what was written before: an orphan that is planted now is gone.
+    /// Waits until the collector has handled all earlier writes: an orphan planted now is then gone.
     async fn until_handled(&self) {
         self.create("default", "planted-later", Some(("absent", "00000000-0000-4000-8000-000000000001")))
             .await;
@@ -66,7 +66,7 @@ impl World {
     }
 }
 
-/// A reference to an object.
+/// Returns a reference to an object.
 fn owner(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
            "uid": object["metadata"]["uid"], "blockOwnerDeletion": true})
@@ -84,7 +84,7 @@ async fn claims_follow_their_group_of_pods() {
         "finalizers": ["resource.kubernetes.io/delete-protection"]}, "spec": {"devices": {}}});
     world.add(CLAIMS, claim).await;
     world.collect().await;
-    // While the group is held until its pods have ended, its claims stay.
+    // While the group waits for the end of its pods, its claims stay.
     let (group, claim) = (format!("{GROUPS}/workers"), format!("{CLAIMS}/gpus"));
     let (code, _) = world.send(Method::DELETE, &group, &Value::Null).await;
     assert_eq!(code, 200);
@@ -93,7 +93,7 @@ async fn claims_follow_their_group_of_pods() {
     assert_eq!(held["metadata"].get("deletionTimestamp"), None, "{held}");
     world.release(&group).await;
     world.until_read(&group, |code, _| code == 404).await;
-    // The claim is deleted, and held until it is not allocated any more.
+    // The claim is deleted, but held until it is no longer allocated.
     world.until_read(&claim, |_, claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
     world.release(&claim).await;
     world.until_read(&claim, |code, _| code == 404).await;
@@ -116,7 +116,7 @@ async fn an_eviction_follows_the_last_of_its_requests() {
     let eviction = format!("{EVICTIONS}/web");
     let (code, _) = world.send(Method::DELETE, &format!("{EVICTION_REQUESTS}/drain"), &Value::Null).await;
     assert_eq!(code, 200);
-    // The other request still wants it.
+    // The other request still needs it.
     let is_of_one = |_: u16, eviction: &Value| {
         let owners = eviction["metadata"]["ownerReferences"].as_array();
         owners.is_some_and(|owners| owners.len() == 1 && owners[0]["name"] == "descheduler")

@@ -1,4 +1,4 @@
-//! The served resources change while the collector runs.
+//! Tests changes to the served resources while the collector runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,17 +14,17 @@ fn group(name: &str, resource: &str, scope: &str) -> Value {
          "verbs": ["list", "watch", "delete"]}]}]})
 }
 
-/// A server of definitions, and of widgets while `served` says so.
+/// A server of definitions, and of widgets while `served` is true.
 struct World {
     served: Arc<AtomicBool>,
-    /// Frames of the watch of definitions.
+    /// Sender of frames for the watch of definitions.
     definitions: mpsc::UnboundedSender<Value>,
     watched_at: Arc<Mutex<Option<Instant>>>,
     reported: mpsc::UnboundedReceiver<String>,
     board: StatusBoard,
 }
 
-/// Returns the event as text if it is about resources.
+/// Returns the event as text if it concerns resources.
 fn of_resources(event: Event) -> Option<String> {
     Some(match event {
         Event::ResourceServed(info) => format!("served {}", info.gvr.resource),
@@ -34,7 +34,7 @@ fn of_resources(event: Event) -> Option<String> {
     })
 }
 
-/// Starts a collector. `first_list` is what the list of definitions shows.
+/// Starts a collector. `first_list` is the list of definitions.
 fn world(first_list: Vec<Value>) -> World {
     let served = Arc::new(AtomicBool::new(false));
     let watched_at: Arc<Mutex<Option<Instant>>> = Arc::default();
@@ -60,7 +60,7 @@ fn world(first_list: Vec<Value>) -> World {
                         return std::future::pending().await;
                     };
                     if !first.is_empty() {
-                        // Defined while the list was on its way: after discovery, and before the watch.
+                        // The definition is created while the list is in transit: after discovery, and before the watch.
                         shown.store(true, Ordering::SeqCst);
                     }
                     let first = futures::stream::iter(first).chain(futures::stream::iter([end_of_list(5)]));
@@ -115,7 +115,7 @@ fn definition(version: u64) -> Value {
     )
 }
 
-/// Such a definition was found by the next poll only, half a minute later.
+/// Regression test: such a definition was only found by the next poll, half a minute later.
 #[tokio::test]
 async fn a_definition_made_during_start_up_is_seen_at_once() {
     let begun = Instant::now();
@@ -127,7 +127,7 @@ async fn a_definition_made_during_start_up_is_seen_at_once() {
     assert!(watched < gc_kube::DISCOVERY_PERIOD / 3, "{watched:?}");
 }
 
-/// A definition is served a moment after it is seen, and is not found by the next poll only.
+/// A definition is served a moment after it becomes visible, and must be found before the next poll.
 #[tokio::test]
 async fn a_new_resource_is_watched_as_soon_as_it_is_served_and_a_vanished_one_forgotten() {
     for moment in [0, 300, 900, 1_600] {
@@ -135,7 +135,7 @@ async fn a_new_resource_is_watched_as_soon_as_it_is_served_and_a_vanished_one_fo
         world.expect("served customresourcedefinitions").await;
         world.expect("discovered").await;
         world.definitions.send(definition(7)).unwrap();
-        // The server's own delay, which no condition of ours could stand for.
+        // This is the server's own delay, which no condition could replace.
         tokio::time::sleep(Duration::from_millis(moment)).await;
         let served = Instant::now();
         world.served.store(true, Ordering::SeqCst);
@@ -151,7 +151,8 @@ async fn a_new_resource_is_watched_as_soon_as_it_is_served_and_a_vanished_one_fo
     }
 }
 
-/// A resource that can no longer be collected kept the state of its last watch, and nothing settled until it was gone.
+/// Regression test: a resource that could no longer be collected kept the state of its last watch, and nothing settled until it was
+/// gone.
 #[tokio::test]
 async fn a_resource_that_is_no_longer_watched_has_no_state() {
     let is_collectable = Arc::new(AtomicBool::new(true));
@@ -205,7 +206,7 @@ async fn a_resource_that_is_no_longer_watched_has_no_state() {
     has_state(false).await;
 }
 
-/// A discovery that fails as a whole, or in one half, is a gap that can be seen, and is tried again.
+/// A discovery that fails as a whole, or in one half, must be shown as a gap, and be retried.
 #[tokio::test]
 async fn failing_discovery_is_shown_and_got_over() {
     let healthy = Arc::new(Mutex::new(0));
@@ -245,9 +246,9 @@ async fn failing_discovery_is_shown_and_got_over() {
         status.ever_done && status.failing.is_none() && failed
     })
     .await;
-    // One half is served and watched meanwhile.
+    // One half is served and watched in the meantime.
     assert_eq!(reported.recv().await.unwrap(), "served pods");
-    // The other is not waited for until the next round, half a minute later.
+    // The other half does not have to wait for the next round, half a minute later.
     *healthy.lock().unwrap() = 2;
     shows(&|status| status.failed_groups.is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! Annotations on what another API server serves behind the first one: no rule asks whether their writers may delete.
+//! Annotations on objects that an aggregated API server serves: no rule checks whether their writers may delete.
 
 use gc_apiserver::{AccessConfig, RequestHeaders};
 use gc_collectors::expiry::ExpiryEngine;
@@ -12,7 +12,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
-/// Starts a server with a kind of its own, and lets another one serve that as an aggregated API.
+/// Starts a server with a custom kind, and makes another one serve that kind as an aggregated API.
 async fn aggregate(world: &World) -> World {
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let (_, authentication) = world.get(map).await;

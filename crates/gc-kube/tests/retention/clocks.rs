@@ -1,11 +1,12 @@
-//! A server whose clock is not this machine's.
+//! A server whose clock differs from this machine's.
 
 use gc_kube::Agreement;
 use http::HeaderValue;
 
 use super::*;
 
-/// While the server's clock is an hour behind, a Job that is due by this machine's stays, and is deleted when they agree again.
+/// While the server's clock is an hour behind, a Job that is due by this machine's clock stays; it is deleted once they agree
+/// again.
 #[tokio::test]
 async fn what_depends_on_the_time_waits_until_clocks_agree() {
     let world = World::start().await;
@@ -41,9 +42,9 @@ async fn what_depends_on_the_time_waits_until_clocks_agree() {
     assert!((HOUR - 60_000..=HOUR).contains(&by), "{by}");
     let (code, job) = world.get(&format!("{JOBS}/a")).await;
     assert!(code == 200 && job["metadata"]["deletionTimestamp"].is_null(), "{job}");
-    // Only the collector itself asks the server for the time.
+    // Only the collector itself requests the server's time.
     ahead.store(0, Ordering::Relaxed);
-    // It is deleted with its pods, in the foreground, which nothing completes here.
+    // It is deleted in the foreground with its pods, which nothing completes here.
     let is_going = |_: u16, job: &Value| !job["metadata"]["deletionTimestamp"].is_null();
     world.until("the deletion", &format!("{JOBS}/a"), is_going).await;
     assert_eq!(clock.agreement(), Agreement::Agreed);

@@ -1,5 +1,5 @@
-//! The transport lies to collectors that delete because something is missing: lists of it lack everything, and what they read or list
-//! live before they act is answered with something that no store said. Nothing goes that is used; what really is unused goes.
+//! The transport lies to collectors that delete because something is missing: lists are empty, and live reads and lists before a
+//! deletion get answers that no store gave. Used objects must stay; unused ones must be deleted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -16,17 +16,17 @@ use super::*;
 
 pub(super) const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Number of times that each liar is asked: an answer that says nothing is asked for again.
+/// Number of requests that each liar must receive: an answer that proves nothing is requested again.
 const ASKED: usize = 2;
 
-/// An answer in place of the server's.
+/// An answer that replaces the server's.
 #[derive(Clone)]
 pub(super) struct Lie {
     code: u16,
     content_type: &'static str,
-    /// Nothing for a list that is the server's, without its items.
+    /// `None` for the server's own list without its items.
     body: Option<Bytes>,
-    /// The server's answer follows.
+    /// True if the server's answer follows.
     continues: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn lie(code: u16, content_type: &'static str, body: impl Into<Bytes>)
 }
 
 impl Lie {
-    /// The same, and after it the server's answer.
+    /// Returns the same lie, followed by the server's answer.
     pub(super) fn and_the_truth(self) -> Self {
         Self { continues: true, ..self }
     }
@@ -43,7 +43,7 @@ impl Lie {
 
 const EMPTY: Lie = Lie { code: 200, content_type: JSON, body: None, continues: false };
 
-/// Lies about one path: the first requests are answered with the first of them, and all others with the last.
+/// Lies about one path: the first requests get one lie each, and all others the last.
 struct Liar {
     is_lied_about: Box<dyn Fn(&str) -> bool + Send + Sync>,
     first: Mutex<VecDeque<Lie>>,
@@ -51,12 +51,12 @@ struct Liar {
     asked: AtomicUsize,
 }
 
-/// Everyone who lies to the collectors of a world.
+/// All liars of a world.
 #[derive(Default)]
 pub(super) struct Liars(Mutex<Vec<Liar>>);
 
 impl Liars {
-    /// Answers in place of the server, where there is a lie about it.
+    /// Returns the lie to a request, if there is one.
     pub(super) fn lie_to(&self, request: &Request<Full<Bytes>>) -> Option<Lie> {
         let path = request.uri().path_and_query()?.as_str();
         let liars = self.0.lock().unwrap();
@@ -80,46 +80,46 @@ impl Liars {
         });
     }
 
-    /// Lists of a collection are answered so.
+    /// Sets the answers to lists of a collection.
     fn lists(&self, collection: &str, first: Vec<Lie>, last: Option<Lie>) {
         let page = format!("{collection}?limit=");
         self.add(move |path| path.starts_with(&page), first, last);
     }
 
-    /// Watches of a collection are answered so, one after the other, and then by the server.
+    /// Sets the answers to successive watches of a collection, which the server serves after that.
     pub(super) fn watches(&self, collection: &str, lies: Vec<Lie>) {
         let watch = format!("{collection}?watch=true");
         self.add(move |path| path.starts_with(&watch), lies, None);
     }
 
-    /// Counts the requests whose paths begin so, which the server answers.
+    /// Counts the requests with this path prefix, which the server answers.
     pub(super) fn counts(&self, path: String) {
         self.add(move |asked| asked.starts_with(&path), Vec::new(), None);
     }
 
-    /// Every list of a collection is empty; a watch asks for one.
+    /// Makes every list of a collection empty, including those that watches ask for.
     fn empties(&self, collection: &str) {
         self.lists(collection, Vec::new(), Some(EMPTY));
         self.0.lock().unwrap().last().unwrap().asked.store(ASKED, Ordering::Relaxed);
     }
 
-    /// Returns the number of lies that are not said yet.
+    /// Returns the number of remaining lies.
     pub(super) fn left_to_say(&self) -> usize {
         self.0.lock().unwrap().iter().map(|liar| liar.first.lock().unwrap().len()).sum()
     }
 
-    /// Reads of an object are answered so.
+    /// Sets the answer to reads of an object.
     fn reads(&self, object: String, last: Lie) {
         self.add(move |path| path == object, Vec::new(), Some(last));
     }
 
-    /// Returns the smallest number of times that a liar was asked.
+    /// Returns the smallest number of requests that a liar received.
     pub(super) fn asked(&self) -> usize {
         self.0.lock().unwrap().iter().map(|liar| liar.asked.load(Ordering::Relaxed)).min().unwrap_or_default()
     }
 }
 
-/// Returns the answer with a lie in it.
+/// Returns the answer with the lie applied.
 pub(super) async fn told<E>(
     lie: Option<Lie>,
     answer: Response<UnsyncBoxBody<Bytes, E>>,
@@ -148,12 +148,12 @@ where
     Response::builder().status(code).header("content-type", content_type).body(body).unwrap()
 }
 
-/// Answers to a read of an object of the core group that do not say that it is gone.
+/// Returns answers to a read of an object of the core group, none of which proves that it is gone.
 fn answers_of_no_store(plural: &str, kind: &str, name: &str) -> Vec<Lie> {
     answers_of_no_store_in(("", "v1"), plural, kind, name)
 }
 
-/// Answers to a read of an object of a group, with its apiVersion, that do not say that it is gone.
+/// Returns answers to a read of an object of a group, with its apiVersion, none of which proves that it is gone.
 fn answers_of_no_store_in(
     (group, api_version): (&str, &str),
     plural: &str,
@@ -195,7 +195,7 @@ fn answers_of_no_store_in(
     ]
 }
 
-/// Answers to a list of objects of a kind that are not that list.
+/// Returns answers to a list of a kind's objects that are not such a list.
 fn answers_that_are_no_list(kind: &str) -> Vec<Lie> {
     let list = |kind: &str, version: Value, items: Value| {
         let list = json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items});
@@ -219,7 +219,7 @@ fn answers_that_are_no_list(kind: &str) -> Vec<Lie> {
 }
 
 impl World {
-    /// Lets the collectors' time pass until something holds.
+    /// Advances the collectors' clock until a condition holds.
     pub(super) async fn until_later(
         &self,
         what: &str,
@@ -264,7 +264,7 @@ impl RunningCollector {
     }
 }
 
-/// Nodes that no list contains, and reads of them that are answered with anything but that they are gone; their names.
+/// Creates nodes that no list contains, and whose reads get answers that do not prove that they are gone; returns their names.
 async fn nodes_that_are_denied(world: &World) -> Vec<String> {
     let mut names = Vec::new();
     for index in 0..answers_of_no_store("nodes", "Node", "").len() {
@@ -355,7 +355,7 @@ pub(super) async fn bound_volume(world: &World, name: &str, claim: (&str, &str))
     world.create(VOLUMES, made).await;
     let path = format!("{VOLUMES}/{name}");
     world.patch(&format!("{path}/status"), json!({"status": {"phase": "Bound"}})).await;
-    // There is no collector of protection here.
+    // No protection controller runs here.
     world.patch(&path, json!({"metadata": {"finalizers": null}})).await;
 }
 
@@ -400,7 +400,7 @@ async fn storage_stays_whatever_is_said_of_its_attachments() {
     world.liars.lists(ATTACHMENTS, [EMPTY].into_iter().chain(lies).collect(), None);
     let outside = answers();
     let running = world.collect(Controller::VolumeReclaim, reclaimer(), outside.clone()).await;
-    // After the list of the watch and all lies it is twice answered by the server.
+    // After the watch's list and all lies, the server itself answers twice.
     world.until_later("every lie", 2_000, async || world.liars.asked() >= 1 + count + 2).await;
     assert_eq!(*outside.calls.lock().unwrap(), Vec::<String>::new());
     world.delete(&format!("{ATTACHMENTS}/a")).await;
@@ -437,7 +437,7 @@ async fn classes_stay_whatever_is_said_of_the_claims_that_name_them() {
     running.stop().await;
 }
 
-/// Legacy tokens of an account in a namespace, each refused for years.
+/// Creates legacy tokens of an account in a namespace, each refused for years.
 async fn refused_tokens(world: &World, namespace: &str, names: &[&str]) {
     let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
     let listed: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
@@ -457,7 +457,7 @@ async fn refused_tokens(world: &World, namespace: &str, names: &[&str]) {
 async fn tokens_stay_whatever_is_said_of_the_pods_that_mount_them() {
     let world = World::start().await;
     let no_lists = answers_that_are_no_list("Pod").into_iter().map(|answer| (Vec::new(), Some(answer)));
-    // The last one is the server's list without its items; after it comes the truth.
+    // The last lie is the server's list without its items; it is followed by the truth.
     let lies: Vec<(Vec<Lie>, Option<Lie>)> = no_lists.chain([(vec![EMPTY], None)]).collect();
     let namespaces: Vec<String> = (0..lies.len()).map(|index| format!("shop{index}")).collect();
     for (namespace, (first, last)) in namespaces.iter().zip(lies) {
@@ -477,7 +477,7 @@ async fn tokens_stay_whatever_is_said_of_the_pods_that_mount_them() {
     let collector = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
     let running = world.collect(Controller::LegacyTokenCleaner, collector, NothingOutside).await;
     world.until_gone("/api/v1/namespaces/default/secrets/unused").await;
-    // Less than a list counts, even where it takes long.
+    // Anything less than a list proves nothing, however long it takes.
     world.until_later("every lie", 500, async || world.liars.asked() >= ASKED).await;
     running.stop().await;
     for namespace in namespaces {

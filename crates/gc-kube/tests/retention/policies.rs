@@ -1,5 +1,5 @@
-//! Policies and annotations. Their rules have stars, for they may be about every kind; what is needed for one kind is
-//! tested by rules for that kind alone.
+//! Policies and annotations. Their rules contain wildcards because they may concern every kind; the permissions for one kind are
+//! tested with rules for that kind only.
 
 use gc_collectors::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_collectors::policies::definition::definition;
@@ -16,7 +16,7 @@ const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'st
     Rule { group, resource, names: &[], verbs }
 }
 
-/// Permissions for a policy about ConfigMaps; the review of the last one may also be denied.
+/// Permissions for a policy about ConfigMaps; the last one is optional.
 const ABOUT_CONFIG_MAPS: &[Rule] = &[
     rule("kubegc.io", "retentionpolicies", &["list", "watch"]),
     rule("kubegc.io", "retentionpolicies/status", &["patch"]),
@@ -57,7 +57,7 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     let mut used = asked.lock().unwrap().clone();
     used.remove("");
     assert_eq!(used, granted(ABOUT_CONFIG_MAPS));
-    // And these are covered by what the collector has.
+    // The collector's own rules cover these.
     let has = Controller::RetentionPolicy.rules();
     for needed in ABOUT_CONFIG_MAPS {
         let covers = |rule: &Rule| {
@@ -69,7 +69,8 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     }
 }
 
-/// Objects that looks have found unused go while a recorder renews its Lease, and not before; those without a mark stay.
+/// Objects that observations have found unused are deleted while a recorder renews its Lease, and not before; those without a mark
+/// stay.
 #[tokio::test]
 async fn what_is_unused_goes_while_a_recorder_runs() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -122,7 +123,7 @@ async fn what_is_unused_goes_while_a_recorder_runs() {
     assert_eq!(used, granted(&rules));
 }
 
-/// An enforced policy, in a dry run: what would be deleted is reported once, and not again at each run.
+/// A dry run of an enforced policy must report each object that would be deleted once, not again at each run.
 #[tokio::test]
 async fn a_dry_run_of_a_policy_tells_each_object_once() {
     let world = World::start().await;
@@ -135,7 +136,7 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     world
         .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec.clone()}))
         .await;
-    // A collector that acts has already shown its findings.
+    // A collector that acts has already published its findings.
     let digest = gc_collectors::policies::engine::digest(&spec);
     let shown = json!({"status": {"observedGeneration": 1, "observedSpec": digest, "due": 1, "selected": 1}});
     world.patch(&format!("{POLICIES}/p/status"), shown).await;
@@ -157,7 +158,7 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     };
     reported("first").await;
     for name in ["second", "third", "fourth"] {
-        // Time for many a run; that there was one is seen by what came meanwhile.
+        // Enough time for many runs; later changes prove that there was one.
         world.pass(60_000);
         world.create(CONFIG_MAPS, old(name)).await;
         reported(name).await;
@@ -168,8 +169,8 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     assert_eq!(world.get(&format!("{CONFIG_MAPS}/first")).await.0, 200);
 }
 
-/// A kind that is not served is looked for again when discovery says something new, and not with every change of any policy:
-/// their own statuses are changes, too.
+/// A kind that is not served is looked up again when discovery brings news, but not with every change of a policy, because the
+/// policies' own status updates are changes, too.
 #[tokio::test]
 async fn what_is_not_served_is_not_looked_for_at_every_change() {
     let world = World::start().await;
@@ -196,7 +197,7 @@ async fn what_is_not_served_is_not_looked_for_at_every_change() {
         observing["message"] == "the server serves no Nothing in example.com/v1"
     };
     world.until("the reason", &path, |_, policy| is_told(policy)).await;
-    // For longer than what discovery has said counts as fresh, several times over.
+    // Several times longer than a discovery counts as fresh.
     for change in 0..35 {
         world.patch(&path, json!({"metadata": {"annotations": {"change": change.to_string()}}})).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -261,8 +262,8 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     assert_eq!(verbs, granted(controller.rules()));
 }
 
-/// The stars are for annotations on whatever kind. Whoever grants less gets less: what may not be watched is left alone,
-/// and holds up nothing else.
+/// The wildcards are for annotations on any kind. If fewer rules are granted, less is done: resources that may not be watched are
+/// left alone, and block nothing else.
 #[tokio::test]
 async fn annotations_of_one_kind_need_rules_for_that_kind_alone() {
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -296,7 +297,7 @@ async fn annotations_of_one_kind_need_rules_for_that_kind_alone() {
     );
 }
 
-/// The collectors' clock was 25 h ahead and is corrected: what is made after that, and is due in 10 h, stays.
+/// The collectors' clock was 25 h ahead and is corrected: an object created afterwards that is due in 10 h stays.
 #[tokio::test]
 async fn a_clock_that_is_corrected_deletes_only_what_is_due() {
     let world = World::start().await;

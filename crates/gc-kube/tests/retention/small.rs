@@ -1,4 +1,4 @@
-//! The small collectors. What a server does not serve by default is defined here, some of it while its collector waits.
+//! The small collectors. Kinds that a server does not serve by default are defined here, some of them while their collector waits.
 
 use gc_collectors::lease_candidates::LeaseCandidateCollector;
 use gc_collectors::pod_certificates::PodCertificateCollector;
@@ -15,14 +15,14 @@ pub(super) const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/stor
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Creates a custom object, which has to say what it is.
+/// Creates a custom object, which must state its type.
 pub(super) async fn create(world: &World, (api_version, kind): (&str, &str), path: &str, mut object: Value) {
     object["apiVersion"] = api_version.into();
     object["kind"] = kind.into();
     world.create(path, object).await;
 }
 
-/// Has the server serve a kind that it does not serve by default.
+/// Makes the server serve a kind that it does not serve by default.
 pub(super) async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &str) {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
@@ -46,7 +46,7 @@ async fn pod_certificate_requests() {
     let running = world
         .collect(Controller::PodCertificateCleaner, PodCertificateCollector::default(), NothingOutside)
         .await;
-    // It stands by where they are not served, and begins when they are.
+    // The collector waits while they are not served, and begins once they are.
     let deadline = Instant::now() + PATIENCE;
     while !running.asked.lock().unwrap().contains("list podcertificaterequests.certificates.k8s.io") {
         assert!(Instant::now() < deadline, "nothing was asked for");
@@ -67,7 +67,7 @@ async fn pod_certificate_requests() {
     running.end(&[], &[]).await;
 }
 
-/// Since 1.37 they are stable, and only the stable version is served unless the server is asked for the other.
+/// Stable since 1.37; only the stable version is served, unless the server is configured to serve the other.
 #[tokio::test]
 async fn pod_certificate_requests_of_1_37() {
     const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "PodCertificateRequest");
@@ -77,7 +77,7 @@ async fn pod_certificate_requests_of_1_37() {
     let running = world
         .collect(Controller::PodCertificateCleaner, PodCertificateCollector::default(), NothingOutside)
         .await;
-    // A watch begins after its list: the clock is not set ahead while an answer is on its way.
+    // A watch begins after its list, so the clock is not advanced while an answer is in transit.
     let deadline = Instant::now() + PATIENCE;
     while !running.asked.lock().unwrap().contains("watch podcertificaterequests.certificates.k8s.io") {
         assert!(Instant::now() < deadline, "nothing is watched");
@@ -111,8 +111,8 @@ async fn lease_candidates() {
     running.end(&[], &[]).await;
 }
 
-/// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and deleted after another; one that
-/// a pod mounts and what is not a token are left alone, and of no Secret more than metadata is seen.
+/// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and deleted after another. Tokens that a pod mounts and
+/// Secrets of other types are left alone, and no more than the metadata of a Secret is read.
 #[tokio::test]
 async fn legacy_tokens() {
     let world = World::start().await;
@@ -157,7 +157,7 @@ async fn legacy_tokens() {
     let expected =
         [format!("Warning LegacyTokenInvalidated {source}"), format!("Normal DeletingLegacyToken {source}")];
     world.until_events("builder", &[&expected[0], &expected[1]]).await;
-    // A patch that is refused is followed by a read, an Event that is repeated is patched.
+    // A refused patch is followed by a read, and a repeated Event is patched.
     running.end(&["get secrets", "patch events"], &[]).await;
 }
 
@@ -182,7 +182,7 @@ async fn storage_versions() {
     let (_, object) = world.get(&version).await;
     assert_eq!(object["status"]["commonEncodingVersion"], "v1");
     assert_eq!(object["status"]["conditions"][0]["reason"], "CommonEncodingVersionSet");
-    // X-T06: the last server is removed, and with it what it wrote.
+    // X-T06: the last server is removed, and then everything that it wrote.
     world.delete(&format!("{LEASES}/apiserver-a")).await;
     world.until_gone(&version).await;
     running.end(&["get storageversions.internal.apiserver.k8s.io"], &[]).await;

@@ -1,16 +1,16 @@
-//! The watches of what others depend on lie: they report removals that no store made, break off, or are something else. What a collector
-//! deletes because something is missing is read, or listed, first, and nothing goes that is used.
+//! Watches of objects that others depend on lie: they report removals that no store made, break off, or are something else. Before
+//! a collector deletes because something is missing, it must read or list it, and used objects must stay.
 
 use super::liars::{JSON, Lie, bound_volume, lie, reclaimer};
 use super::*;
 
-/// A line of a watch about an object.
+/// Returns a line of a watch about an object.
 fn line(event: &str, object: &Value) -> String {
     json!({"type": event, "object": object}).to_string() + "\n"
 }
 
-/// Answers to a watch of these objects: what is none, what breaks off, and events that no store has made. The last one says that every
-/// object was removed, and continues as the server's.
+/// Returns answers to a watch of these objects: invalid ones, interrupted ones, and events that no store produced. The last one
+/// reports that every object was removed, and continues with the server's events.
 fn lies_about(objects: &[Value]) -> Vec<Lie> {
     let about_all = |event: &str, change: &dyn Fn(&mut Value)| -> String {
         let lines = objects.iter().map(|object| {
@@ -43,7 +43,7 @@ fn lies_about(objects: &[Value]) -> Vec<Lie> {
 }
 
 impl World {
-    /// Creates objects of a collection, whose watch will lie about them.
+    /// Creates objects in a collection whose watch will lie about them.
     async fn create_denied(&self, collection: &str, watched: &str, objects: Vec<Value>) {
         let mut made = Vec::new();
         for object in objects {
@@ -57,7 +57,7 @@ impl World {
         self.liars.watches(watched, lies);
     }
 
-    /// Lets time pass until a watch has said all its lies, and everything that is counted was asked for.
+    /// Advances the clock until a watch has delivered all its lies, and every counted request was made.
     async fn until_all_is_read(&self, milliseconds: i64) {
         self.until_later("the lies of a watch", milliseconds, async || self.liars.left_to_say() == 0).await;
         self.until_later("every live read", milliseconds, async || self.liars.asked() >= 1).await;

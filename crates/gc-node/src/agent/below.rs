@@ -1,4 +1,4 @@
-//! Passes below CRI, and the account of the disk.
+//! Passes below CRI, and the accounting of disk usage.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::clock::{Stop, now};
 use crate::metrics::{CollectorLabel, KindLabel};
 
 impl Agent {
-    /// Accounts for the disk of the images, by cause. Removes nothing.
+    /// Accounts for the image disk by cause. Removes nothing.
     pub async fn disk_account(&mut self) -> Result<DiskAccount> {
         let minimum_age = self.config.below_cri_minimum_age;
         below::account(&self.client, &mut self.memory, &self.config.pod_logs_dir, minimum_age).await
     }
 
-    /// The archives of checkpoints that a pass would remove.
+    /// Returns the checkpoint archives that a pass would remove.
     pub(super) fn checkpoints_to_remove(&self) -> Result<Vec<std::path::PathBuf>> {
         let policy = &self.config.checkpoints;
         if !policy.is_limited() {
@@ -26,7 +26,7 @@ impl Agent {
         below::checkpoints_to_remove(&policy.directory, policy.maximum_age, policy.most, now())
     }
 
-    /// Removes what is unused below CRI, and archives of checkpoints beyond their limits, as far as the configuration says so.
+    /// Removes unused items below CRI, and checkpoint archives beyond their limits, as far as the configuration allows.
     pub(super) async fn below_pass(&mut self, stop: &Stop) -> Result<()> {
         if stop.is_requested() {
             return Ok(());

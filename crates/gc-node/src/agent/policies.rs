@@ -1,4 +1,4 @@
-//! Policies of the cluster over the passes of an agent: the settings in force, and what others would do.
+//! Cluster policies for the passes of an agent: the settings in force, and the results that others would have.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::images::{self, ImageMemory, ImageReport, Observation, Outcome};
 use crate::policies::Policies;
 use crate::stores::find_freed_space;
 
-/// Policies in a dry run whose result a node works out in one pass.
+/// Maximum number of policies in a dry run whose result a node computes in one pass.
 const MOST_REHEARSED: usize = 8;
 
 /// Results of policies, as of the last pass.
@@ -33,7 +33,7 @@ pub(super) struct PolicyResults {
 }
 
 impl PolicyResults {
-    /// Records what a pass has removed.
+    /// Records the removals of a pass.
     pub(super) fn removed(&mut self, report: &ImageReport) {
         let removed = report.removals.iter().filter(|(_, outcome)| *outcome == Outcome::Removed);
         let removed: Vec<Removal> = removed.map(|(removal, _)| removal.clone()).collect();
@@ -41,7 +41,7 @@ impl PolicyResults {
         self.removed.bytes = report.freed_bytes;
     }
 
-    /// For the report of the node.
+    /// Returns the results for the report of the node.
     pub(super) fn reported(&self) -> Vec<PolicyReport> {
         let of = |(policy, result): (&String, &NodeResult)| PolicyReport {
             policy: policy.clone(),
@@ -52,7 +52,7 @@ impl PolicyResults {
 }
 
 impl NodeConfig {
-    /// The settings that policies may change.
+    /// Returns the settings that policies may change.
     pub(crate) fn image_settings(&self) -> ImageSettings {
         ImageSettings {
             thresholds: self.thresholds,
@@ -62,7 +62,7 @@ impl NodeConfig {
         }
     }
 
-    /// The same with other settings of images.
+    /// Returns this configuration with other settings of images.
     fn with(&self, settings: ImageSettings) -> Self {
         let image_loop = settings.has_loop();
         let ImageSettings { thresholds, ages, protection, rules } = settings;
@@ -70,7 +70,7 @@ impl NodeConfig {
     }
 }
 
-/// The removals of a pass, those beyond the forecast cut off, with their number.
+/// Returns the removals of a pass, cut off where the forecast ends, and their number.
 pub(super) async fn forecast_pass(
     (client, memory, config): (&gc_cri::CriClient, &mut ImageMemory, &NodeConfig),
     observation: &Observation,
@@ -78,7 +78,7 @@ pub(super) async fn forecast_pass(
     measured: &[Filesystem],
     fired: &[(Signal, Goal)],
 ) -> Result<(Vec<Removal>, Forecast)> {
-    // What is too old goes in any case, but not if only an eviction signal removes images.
+    // Images that are too old are removed in any case, except if only an eviction signal removes images.
     let certain = if config.image_loop { plan.by_age.len() } else { 0 };
     let mut removals: Vec<Removal> = plan.by_age.into_iter().chain(plan.by_space).collect();
     find_freed_space(client, memory, &mut removals).await;
@@ -94,13 +94,13 @@ pub(super) async fn forecast_pass(
 }
 
 impl Agent {
-    /// The time for windows and results; tests set it ahead.
+    /// Returns the time for windows and results, which tests may set ahead.
     fn policy_time(&self) -> Timestamp {
         let ahead = i64::try_from(self.clock.ahead().as_millis()).unwrap_or(i64::MAX);
         Timestamp(now().0 / 1_000_000).after(ahead)
     }
 
-    /// Takes the settings of the policy in force, or the node's own.
+    /// Applies the settings of the policy in force, or the node's own.
     pub(super) async fn apply_policies(&mut self) {
         let now = self.policy_time();
         let Some(policies) = &mut self.policies else { return };
@@ -108,13 +108,13 @@ impl Agent {
         self.config = self.config.with(policies.settings(now));
     }
 
-    /// Why nothing may be removed because policies are unknown, if they are.
+    /// Explains why nothing may be removed if the policies are unknown.
     pub(super) fn blind_to_policies(&self) -> Option<String> {
         let why = self.policies.as_ref().and_then(Policies::unknown)?;
         Some(format!("the policies for this node are not known yet, so that nothing is removed: {why}"))
     }
 
-    /// Works out what each policy in a dry run would remove, from the same observation as the pass that follows.
+    /// Computes which images each policy in a dry run would remove, from the same observation as the pass that follows.
     pub(super) async fn rehearse_policies(&mut self, observation: &Observation) {
         let now = self.policy_time();
         self.results = PolicyResults::default();
@@ -172,7 +172,7 @@ impl Agent {
         if policies.unknown().is_some() {
             return;
         }
-        // Then the pass failed before anything was rehearsed, or no policy selects this node.
+        // Either the pass failed before any policy was evaluated, or no policy selects this node.
         let has_none = self.results.by_policy.is_empty();
         if has_none {
             self.results.by_policy = policies.blank_results(now);

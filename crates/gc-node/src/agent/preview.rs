@@ -23,7 +23,7 @@ use crate::clock::Stop;
 use crate::images::Observation;
 use crate::{containers, filesystem, images, state};
 
-/// Why an image is kept, as text.
+/// Returns the reason why an image is kept, as text.
 #[must_use]
 pub fn keep_message(reason: &KeepReason) -> String {
     match reason {
@@ -37,31 +37,31 @@ pub fn keep_message(reason: &KeepReason) -> String {
     }
 }
 
-/// Every image, and what a pass would do with it.
+/// All images, and the plan of a pass for each.
 #[derive(Debug)]
 pub struct ImageView {
-    /// The images of the runtime.
+    /// Images of the runtime.
     pub images: Vec<Image>,
-    /// When each was first seen and last used.
+    /// Times at which each was first seen and last used.
     pub history: ImageHistory,
-    /// The plan for them.
+    /// Plan for the images.
     pub plan: ImagePlan,
-    /// No agent has saved ages here yet, so that every image counts as old enough.
+    /// True if no agent has saved ages here yet, so every image counts as old enough.
     pub first_contact: bool,
-    /// The moment from which ages are counted.
+    /// Time from which ages are counted.
     pub now: UnixNanoseconds,
 }
 
-/// Every container and sandbox, and what a pass would do with it.
+/// All containers and sandboxes, and the plan of a pass for each.
 #[derive(Debug)]
 pub struct ContainerView {
-    /// The containers and sandboxes of the runtime.
+    /// Containers and sandboxes of the runtime.
     pub listed: Vec<ListedContainer>,
-    /// The plan for the containers.
+    /// Plan for the containers.
     pub plan: ContainerPlan,
     /// Sandboxes that would be removed.
     pub sandboxes: Vec<SandboxRemoval>,
-    /// Items that are kept while the existing pods are unknown, as a message.
+    /// Message about the items that are kept while the existing pods are unknown.
     pub reservations: Option<String>,
     /// Converter for the dates of the listed objects.
     dates: WallDates,
@@ -82,68 +82,68 @@ pub struct Preview {
     pub images: Option<ImagePreview>,
     /// Containers and everything that belongs to them, if they are collected.
     pub leftovers: Option<LeftoverPreview>,
-    /// The disk of the images by cause, if what is below CRI is collected.
+    /// Usage of the image disk by cause, if items below CRI are collected.
     pub disk: Option<DiskAccount>,
-    /// Archives of checkpoints that would be removed.
+    /// Checkpoint archives that would be removed.
     pub checkpoints: Vec<PathBuf>,
 }
 
-/// The usage of an image filesystem.
+/// Usage of an image filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Its mount point.
+    /// Mount point of the filesystem.
     pub path: Arc<str>,
-    /// Use of bytes.
+    /// Percentage of used bytes.
     pub usage_percent: u8,
-    /// Use of inodes.
+    /// Percentage of used inodes.
     pub inodes_usage_percent: u8,
-    /// When collection begins and ends.
+    /// Usage at which collection begins and ends.
     pub thresholds: Thresholds,
-    /// Missing bytes and inodes, if it is over its threshold.
+    /// Missing bytes and inodes, if the usage is over its threshold.
     pub need: Option<SpaceNeed>,
 }
 
 /// Images that would be removed.
 #[derive(Debug)]
 pub struct ImagePreview {
-    /// In order of removal.
+    /// Removals in order.
     pub removals: Vec<Removal>,
-    /// Minimum number of removals that would be made, from the first on.
+    /// Minimum number of removals that would be made, counted from the first.
     pub fewest: usize,
-    /// Why not all of them may be; `None` if all are certain.
+    /// Reason why some of them may not be made; `None` if all are certain.
     pub uncertainty: Option<Uncertainty>,
-    /// The usage of the image filesystems.
+    /// Usage of the image filesystems.
     pub disks: Vec<DiskUse>,
-    /// Eviction signals that fire, with what each misses.
+    /// Eviction signals that fire, each with the missing space.
     pub pressure: Vec<(pressure::Signal, Option<SpaceNeed>)>,
-    /// No agent has saved ages here yet, so that every image counts as old enough.
+    /// True if no agent has saved ages here yet, so every image counts as old enough.
     pub first_contact: bool,
-    /// The moment from which ages are counted.
+    /// Time from which ages are counted.
     pub now: UnixNanoseconds,
 }
 
 /// Containers, sandboxes, log directories and links that would be removed.
 #[derive(Debug)]
 pub struct LeftoverPreview {
-    /// The containers, and the plan for them.
+    /// Containers, and the plan for them.
     pub containers: ContainerView,
     /// Log directories.
     pub log_directories: Vec<PathBuf>,
-    /// Bytes that the log directories occupy.
+    /// Number of bytes that the log directories occupy.
     pub log_directory_bytes: u64,
     /// Dead links.
     pub links: Vec<PathBuf>,
 }
 
 impl Agent {
-    /// Every image, with the ages that a running agent saved; read without its lock.
+    /// Returns every image with the ages that a running agent saved, read without its lock.
     pub async fn image_view(mut self, state_dir: &Path) -> Result<ImageView> {
         let (observation, plan, first_contact) = self.look_at_images(state_dir).await?;
         let Observation { started, images, .. } = observation;
         Ok(ImageView { images, history: self.memory.history, plan, first_contact, now: started })
     }
 
-    /// Every container, with the state of pods that a running agent saved; read without its lock.
+    /// Returns every container with the pod state that a running agent saved, read without its lock.
     pub async fn container_view(mut self, state_dir: &Path) -> Result<ContainerView> {
         let observation = self.look_at_containers(state_dir).await?;
         Ok(self.view_containers(observation))
@@ -159,7 +159,7 @@ impl Agent {
             let log_directories = collector.directories_to_remove(&observation)?;
             let links = collector.links_to_remove().await?;
             let containers = self.view_containers(observation);
-            // A pass removes containers first, so that nothing uses their images any more.
+            // A pass removes containers first, which frees their images for removal.
             let removals = containers.plan.removals.iter();
             let leaving = removals.filter_map(|one| containers.listed.get(one.place));
             self.memory.leaving = leaving.map(|one| one.container.id.clone()).collect();
@@ -177,12 +177,12 @@ impl Agent {
         Ok(found)
     }
 
-    /// For queries: the ages that a running agent saved, read without its lock, and whether there are none yet.
+    /// Reads, for queries, the ages that a running agent saved, without its lock; also returns whether there are none yet.
     async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan, bool)> {
         self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
         let first_contact = self.memory.history.is_empty();
         if first_contact {
-            // Every image would count as new, and nothing would show what a daemon does two minutes later.
+            // Otherwise every image would count as new, and nothing would show what a daemon removes two minutes later.
             self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
         }
         if !first_contact {
@@ -195,14 +195,14 @@ impl Agent {
         Ok((observation, plan, first_contact))
     }
 
-    /// For queries: also the rest of what a running agent saved.
+    /// Reads, for queries, also the rest of the state that a running agent saved.
     async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
         let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
         self.pods.restore(unknown);
         self.observe_containers().await
     }
 
-    /// The plan for an observation.
+    /// Returns the plan for an observation.
     fn view_containers(&self, observation: containers::Observation) -> ContainerView {
         let plan = observation.plan(&self.pods.view, &self.config, false);
         let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
@@ -211,7 +211,7 @@ impl Agent {
         ContainerView { listed, plan, sandboxes, reservations, dates }
     }
 
-    /// The plan of a pass, with the number of its images that a pass would remove.
+    /// Returns the plan of a pass, with the number of images that the pass would remove.
     async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {
         let (observation, plan, first_contact) = self.look_at_images(state_dir).await?;
         let measured = images::filesystems(&self.client).await?;
@@ -243,8 +243,8 @@ impl Agent {
         })
     }
 
-    /// The eviction signals that fire now and remove images, with the goal of each on an image filesystem. Soft thresholds need
-    /// time to fire, which a single observation does not have.
+    /// Returns the eviction signals that fire now and remove images, each with its goal on an image filesystem. Soft thresholds
+    /// need time to fire, which a single observation does not have.
     async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, Goal)>> {
         if self.config.eviction.is_empty() {
             return Ok(Vec::new());

@@ -15,11 +15,11 @@ use crate::{below, images};
 /// Time between two measurements of unexplained bytes, which read every record of containerd and every file of the logs.
 const UNEXPLAINED_EVERY: Duration = Duration::from_hours(1);
 
-/// Facts for reports that outlive a pass.
+/// Facts for reports that outlast a pass.
 #[derive(Debug, Default)]
 pub(super) struct ReportedState {
     passes: BTreeMap<Collect, LastPass>,
-    /// When unexplained bytes were measured last, and the result.
+    /// Time of the last measurement of unexplained bytes, and its result.
     unexplained: Option<(Instant, Option<u64>)>,
 }
 
@@ -36,7 +36,7 @@ fn wall_time() -> Timestamp {
 }
 
 impl Agent {
-    /// Reports what was removed since the start, what is due, and the state of this node.
+    /// Reports the removals since the start, the images that are due, and the state of this node.
     pub(super) async fn report(&mut self) {
         if self.reporter.is_none() {
             return;
@@ -54,7 +54,7 @@ impl Agent {
         reporter.report(wall, self.tally, due.collect(), state).await;
     }
 
-    /// Measures what a report says of this node. What the runtime does not answer is left out.
+    /// Measures the state of this node for a report. Values that the runtime does not report are omitted.
     async fn node_state(&mut self) -> NodeState {
         let disks = images::filesystems(&self.client).await.unwrap_or_else(|error| {
             debug!("the disks of images are not reported: {error:#}");
@@ -77,7 +77,7 @@ impl Agent {
         }
     }
 
-    /// Returns the used bytes that nothing explains, as measured within the last hour.
+    /// Returns the used bytes that have no explanation, as measured within the last hour.
     async fn unexplained_bytes(&mut self) -> Option<u64> {
         if let Some((at, measured)) = self.reported.unexplained
             && at.elapsed() < UNEXPLAINED_EVERY

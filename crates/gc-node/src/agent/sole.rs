@@ -1,4 +1,4 @@
-//! The only agent of its runtime: one pass, or passes until it is asked to stop.
+//! The only agent of its runtime: makes one pass, or passes until it is asked to stop.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,20 +20,20 @@ use crate::{images, uses};
 pub(super) const IMAGE_PERIOD: Duration = Duration::from_mins(5);
 const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
-/// Interval of saving uses from events, if there were any.
+/// Interval at which uses from events are saved, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
 /// Interval of reports to the cluster, if there were removals.
 const REPORT_PERIOD: Duration = IMAGE_PERIOD;
 
-/// An agent that runs alone, and that remembers what earlier ones have learnt.
+/// An agent that runs alone and remembers the state of earlier ones.
 pub struct SoleAgent {
     pub(super) agent: Agent,
     pub(super) state: StateDirectory,
-    /// Held for their locks, which end with the process in any case.
+    /// Files that are held for their locks, which end with the process in any case.
     _runtime: Option<Vec<File>>,
 }
 
-/// Keeps other agents from a runtime and from a state directory.
+/// Locks that keep other agents from a runtime and from a state directory.
 #[derive(Debug)]
 pub struct Locks {
     state: StateDirectory,
@@ -41,19 +41,19 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Locks both, before the runtime is asked anything.
+    /// Takes both locks before the runtime is asked anything.
     pub fn take(endpoint: &Endpoint, state_dir: &Path) -> Result<Self> {
         let runtime = state::lock_runtime(endpoint)?;
         Ok(Self { state: StateDirectory::open(state_dir)?, runtime })
     }
 }
 
-/// The result of one pass of each collector.
+/// Result of one pass of each collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pass {
     /// Removals so far.
     pub tally: Tally,
-    /// The failures, if any.
+    /// Failures, if any.
     pub failure: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Includes and saves the uses from events: an agent that is killed loses no more than a minute of them.
+    /// Records and saves the uses from events: an agent that is killed loses no more than a minute of them.
     pub(super) async fn save_uses(&mut self, state: &StateDirectory) -> Result<()> {
         if self.memory.seen.is_empty() {
             return Ok(());
@@ -153,7 +153,7 @@ impl SoleAgent {
                 () = sleep_until(pressure_loop.next) => {
                     if let Err(error) = agent.relieve_pressure(collect, &self.state, stop).await {
                         warn!("disk pressure: {error:#}");
-                        // Space that cannot be freed now cannot be freed in ten seconds either.
+                        // Space that cannot be freed now cannot be freed ten seconds later either.
                         pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
                     } else {
                         pressure_loop.ended(tokio::time::Instant::now());
@@ -165,7 +165,7 @@ impl SoleAgent {
                     }
                     uses_loop.ended(tokio::time::Instant::now());
                 }
-                // After the passes that are due at the same time.
+                // The report follows the passes that are due at the same time.
                 () = sleep_until(report_loop.next) => {
                     agent.report().await;
                     report_loop.ended(tokio::time::Instant::now());
@@ -181,8 +181,8 @@ impl SoleAgent {
     }
 }
 
-/// When a loop runs next: its period counts from the end of a pass to the start of the next, so that a long pass
-/// never makes passes follow each other without a pause.
+/// Time of a loop's next run: its period counts from the end of a pass to the start of the next, so even long passes are separated
+/// by a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cadence {
     pub(super) next: tokio::time::Instant,

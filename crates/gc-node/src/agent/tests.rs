@@ -1,5 +1,4 @@
-//! Whole passes of the agent over a fake runtime: what fails a pass, what is reported, and what is removed
-//! nevertheless.
+//! Whole passes of the agent over a fake runtime: failures, reports, and removals that happen nevertheless.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex};
@@ -52,7 +51,7 @@ impl World {
         Self { fake, agent, state, stop, _stop: sender }
     }
 
-    /// These images have existed since 1970, and nothing has used them.
+    /// Marks images as existing since 1970 and never used.
     fn ancient(&mut self, numbers: &[u64]) {
         let record =
             |&number: &u64| (ImageId::new(&image_id(number)).unwrap(), ImageRecord::new(UnixNanoseconds(0)));
@@ -90,13 +89,13 @@ fn aged() -> NodeConfig {
     NodeConfig { ages, ..NodeConfig::of_tests() }
 }
 
-/// T40 and T41: without measurements nothing is removed for space; observations are saved, and age needs no
+/// T40 and T41: without measurements nothing is removed for space, but observations are saved, and removal by age needs no
 /// measurements.
 #[tokio::test]
 async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     let mut world = World::new(2, aged()).await;
     world.ancient(&[1]);
-    // The kernel gives this filesystem no capacity.
+    // The kernel reports no capacity for this filesystem.
     world.fake.state().filesystem = "/proc".into();
     let error = world.pass().await.unwrap_err().to_string();
     assert_eq!(error, "invalid capacity 0 on image filesystem /proc");
@@ -139,7 +138,7 @@ fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
     (removal, failure.map_or(Outcome::Removed, |why| Outcome::Failed(why.into())))
 }
 
-/// T43, T52, T53 and T55: the result of a run, by what was reached and what failed.
+/// T43, T52, T53 and T55: the result of a run depends on the goals that it reached and the steps that failed.
 #[tokio::test]
 async fn the_result_of_a_pass_depends_on_what_it_reached() {
     let short = Filesystem {
@@ -197,14 +196,14 @@ async fn the_result_of_a_pass_depends_on_what_it_reached() {
     }
 }
 
-/// Fires whatever the disk of the machine that runs this.
+/// Returns a configuration whose signal fires on any disk.
 fn pressed() -> NodeConfig {
     let hard = [("imagefs.available".to_owned(), "1Ei".to_owned())].into();
     let settings = EvictionSettings { hard: Some(hard), ..EvictionSettings::default() };
     NodeConfig { eviction: pressure::parse(&settings).unwrap(), ..NodeConfig::of_tests() }
 }
 
-/// T120 to T123, T130 and T137: pressure removes what may be removed, and nothing is requested twice.
+/// T120 to T123, T130 and T137: pressure removes everything that may be removed, and nothing is requested twice.
 #[tokio::test]
 async fn pressure_removes_what_may_be_removed() {
     let mut world = World::new(5, pressed()).await;
@@ -246,8 +245,7 @@ async fn pressure_removes_what_may_be_removed() {
     assert!(world.left().is_empty(), "T121: old enough");
 }
 
-/// Whatever the concurrency is: before the filesystem was measured for the first time after removals, one is
-/// removed.
+/// Whatever the concurrency, only one image is removed before the filesystem is measured for the first time after removals.
 #[tokio::test]
 async fn the_first_batch_of_images_is_small() {
     let mut world = World::new(100, pressed()).await;
@@ -267,8 +265,8 @@ async fn the_first_batch_of_images_is_small() {
     assert!(measured.windows(2).all(|two| two[1] - two[0] <= 64), "{measured:?}");
 }
 
-/// Eight containers are removed at the same time, whatever the concurrency of images, and none is started after a
-/// stop was requested.
+/// Eight containers are removed at the same time, whatever the concurrency of images, and no removal starts after a stop was
+/// requested.
 #[tokio::test]
 async fn few_containers_are_removed_at_once() {
     let mut world = World::new(0, NodeConfig::of_tests()).await;
@@ -290,7 +288,7 @@ async fn few_containers_are_removed_at_once() {
             removal.then_some(Answer::Silence)
         });
     }
-    // The result is unknown: there was no answer.
+    // The result is unknown because there was no answer.
     drop(world.agent.container_pass(false, &world.state, &world.stop).await);
     assert_eq!(world.fake.state().called("RemoveContainer").len(), 8);
 }
@@ -321,7 +319,7 @@ async fn filesystems_are_distinguished_as_runtimes_name_them() {
     }
 }
 
-/// T135 at the agent: events of failed passes.
+/// T135 in the agent: failed passes cause Events.
 #[tokio::test]
 async fn a_second_failure_in_a_row_is_an_event() {
     let mut world = World::new(1, NodeConfig::of_tests()).await;
@@ -369,10 +367,10 @@ async fn a_use_that_only_an_event_reported_counts_and_survives() {
     let used = |history: &ImageHistory, number| {
         history.get(&ImageId::new(&image_id(number)).unwrap()).and_then(ImageRecord::last_used)
     };
-    // By the age clock, and not by that of the runtime.
+    // The time is that of the age clock, not of the runtime.
     let used_at = used(&saved, 1).unwrap();
     assert!(used_at > UnixNanoseconds(77) && used(&saved, 2).is_none());
-    // The machine's uptime advances in steps of 10 ms, and an image that is used as the pass begins stays.
+    // The machine's uptime advances in steps of 10 ms, and an image that is used as the pass begins is kept.
     tokio::time::timeout(Duration::from_secs(20), async {
         while world.agent.memory.ages.now() <= used_at {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -412,7 +410,7 @@ async fn removals_are_in_the_journal() {
     }
 }
 
-/// T135: the second failure in a row is reported, a success resets.
+/// T135: the second failure in a row is reported, and a success resets the count.
 #[test]
 fn a_first_failure_is_not_reported() {
     let mut failures = Failures::default();
@@ -423,7 +421,7 @@ fn a_first_failure_is_not_reported() {
     assert_eq!(reported, [false, true, true, false, false, false, false, true]);
 }
 
-/// T136: a pass of seven minutes moves the next one; it does not follow at once.
+/// T136: a pass of seven minutes delays the next one instead of being followed at once.
 #[test]
 fn a_period_counts_from_the_end_of_a_pass() {
     let start = tokio::time::Instant::now();
@@ -432,7 +430,7 @@ fn a_period_counts_from_the_end_of_a_pass() {
     assert_eq!(cadence.next, start + Duration::from_mins(12));
 }
 
-/// T167.
+/// T167: each failure appears once.
 #[test]
 fn failures_are_reported_once_each() {
     let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -447,7 +445,7 @@ fn failures_are_reported_once_each() {
     }
 }
 
-/// A daemon whose clock is set ahead begins its passes, and finds its images old enough.
+/// A daemon whose clock is set ahead starts its passes and finds its images old enough.
 #[tokio::test]
 async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     let ages = AgePolicy { minimum_age: GoDuration::from_seconds(3600), maximum_age: None };
@@ -459,7 +457,7 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     let health = crate::health::Health::new(&[Collect::Images]);
     let running = async { Box::pin(agent.run(&[Collect::Images], &health, &stop)).await.unwrap() };
     let test = async {
-        // Its thresholds cannot be met: the first pass has ended, and removed nothing.
+        // Its thresholds cannot be met, so not being ready shows that the first pass has ended; it removed nothing.
         while health.unready().is_none() {
             tokio::task::yield_now().await;
         }
@@ -475,7 +473,7 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(running, test) }).await.unwrap();
 }
 
-/// On a node on which no pod has run yet.
+/// The directory does not exist on a node on which no pod has run yet.
 #[tokio::test]
 async fn a_log_directory_that_does_not_exist_is_empty() {
     let mut world = World::new(0, NodeConfig::of_tests()).await;

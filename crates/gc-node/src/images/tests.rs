@@ -32,12 +32,12 @@ struct World {
 }
 
 impl World {
-    /// With this many images, all unused and old enough.
+    /// Creates a runtime with this many images, all unused and old enough.
     async fn new(images: u64) -> Self {
         Self::with_limit(images, Duration::from_secs(20)).await
     }
 
-    /// Timeout of calls.
+    /// Creates a runtime with this timeout of calls.
     async fn with_limit(images: u64, request_timeout: Duration) -> Self {
         let fake = Fake::start();
         fake.state().images = (1..=images).map(|n| image(n, n)).collect();
@@ -82,8 +82,7 @@ impl World {
     }
 }
 
-/// T32, T141, T142 and a pin: an image that comes into use or is pinned after the plan is kept, and the runtime gets
-/// no request.
+/// T32, T141, T142 and a pin: an image that comes into use or is pinned after the plan is kept, and the runtime gets no request.
 #[tokio::test]
 async fn what_comes_into_use_after_the_plan_stays() {
     let mut world = World::new(4).await;
@@ -106,7 +105,8 @@ async fn what_comes_into_use_after_the_plan_stays() {
     assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
 }
 
-/// The list of what is in use is the last thing before a removal: what comes into use while an image is read is on it.
+/// The list of images in use is the last call before a removal, so it includes an image that comes into use while another one is
+/// read.
 #[tokio::test]
 async fn what_comes_into_use_while_an_image_is_read_stays() {
     let mut world = World::new(2).await;
@@ -123,7 +123,7 @@ async fn what_comes_into_use_while_an_image_is_read_stays() {
     assert_eq!(world.left(), [image_id(1)]);
 }
 
-/// A pod that is bound to the node during the pass has no container yet, and may be unable to pull its image.
+/// A pod that is bound to the node during the pass has no container yet, and may be unable to pull its image again.
 #[tokio::test]
 async fn what_a_pod_that_was_bound_during_the_pass_names_stays() {
     let bound = Arc::new(AtomicBool::new(false));
@@ -165,7 +165,7 @@ async fn what_a_pod_that_was_bound_during_the_pass_names_stays() {
     assert_eq!(outcomes, [(2, Outcome::Removed), (1, Outcome::Kept(KeepReason::InUse))]);
 }
 
-/// The layers of an image whose status could not be read are read by the next pass: without them it would count as unshared.
+/// The next pass reads the layers of an image whose status could not be read: without them the image would count as unshared.
 #[tokio::test]
 async fn layers_that_could_not_be_read_are_read_again() {
     let mut world = World::new(1).await;
@@ -184,7 +184,7 @@ async fn layers_that_could_not_be_read_are_read_again() {
     assert_eq!(layers(&observation), 1);
 }
 
-/// One image about which the runtime says that it is unavailable is not the runtime.
+/// A runtime that reports one image as unavailable is not itself unavailable.
 #[tokio::test]
 async fn one_image_that_is_unavailable_ends_no_pass() {
     for method in ["RemoveImage", "ImageStatus"] {
@@ -202,7 +202,7 @@ async fn one_image_that_is_unavailable_ends_no_pass() {
     }
 }
 
-/// A runtime that does not answer is given up after the first calls, and not after a timeout for each image.
+/// A runtime that does not answer is given up after the first calls, not after a timeout for each image.
 #[tokio::test]
 async fn a_runtime_that_does_not_answer_is_given_up() {
     for unanswered in ["ImageStatus", "RemoveImage"] {
@@ -223,7 +223,7 @@ async fn a_runtime_that_does_not_answer_is_given_up() {
     }
 }
 
-/// A removal without an answer only concerns its image: the others are removed in the same pass, and it is tried last later.
+/// A removal without an answer concerns only its image: the others are removed in the same pass, and it is tried last later.
 #[tokio::test]
 async fn one_removal_without_an_answer_delays_no_other() {
     let mut world = World::with_limit(4, Duration::from_millis(400)).await;
@@ -279,7 +279,7 @@ async fn what_comes_into_use_while_the_runtime_is_asked_is_in_use() {
     assert_eq!(going, [image_id(1)]);
 }
 
-/// T27 once more: an unreadable container may appear between plan and removal.
+/// T27 once more: a container that cannot be read may appear between plan and removal.
 #[tokio::test]
 async fn what_cannot_be_understood_after_the_plan_stops_the_removals() {
     let mut world = World::new(2).await;
@@ -301,7 +301,7 @@ async fn a_list_of_images_in_use_expires() {
     let mut world = World::new(8).await;
     world.fake.state().rule(|state, method, id| {
         if method == "RemoveImage" && id == image_id(8) {
-            // A slow removal, during which the last image of the batch comes into use.
+            // During this slow removal, the last image of the batch comes into use.
             std::thread::sleep(Duration::from_millis(300));
             state.containers.push(container("pod", "late", 0, 0, 1));
         }
@@ -314,7 +314,7 @@ async fn a_list_of_images_in_use_expires() {
     assert_eq!(world.left(), [image_id(1)]);
 }
 
-/// T176: an image that is pulled again right after its removal was wanted, and is kept for the minimum age.
+/// T176: an image that is pulled again right after its removal counts as wanted, and is kept for the minimum age.
 #[tokio::test]
 async fn an_image_that_is_pulled_again_is_young_again() {
     let mut world = World::new(2).await;
@@ -352,8 +352,8 @@ async fn every_image_filesystem_is_measured_once() {
     }
 }
 
-/// T153 at a tenth of its size (unoptimized, with a fake runtime; the benchmark has the full size): 1,000 images, 500
-/// containers, 100 removals, in order.
+/// T153 at a tenth of its size (unoptimized, with a fake runtime; the benchmark has the full size): 1,000 images, 500 containers,
+/// 100 removals, in order.
 #[tokio::test]
 async fn a_large_node_is_no_trouble() {
     let mut world = World::new(1_000).await;
@@ -369,8 +369,8 @@ async fn a_large_node_is_no_trouble() {
     assert_eq!(world.left().len(), 900);
 }
 
-/// The answers of CRI-O, as its releases give them: identifiers without an algorithm, references that are repo
-/// digests, a pause image that it pins, and the image filesystem listed again as that of containers.
+/// CRI-O answers as in its releases: identifiers without an algorithm, references that are repo digests, a pause image that it
+/// pins, and the image filesystem listed again as that of containers.
 #[tokio::test]
 async fn images_of_cri_o_are_handled_as_those_of_containerd() {
     let bare = |number| image_id(number).trim_start_matches("sha256:").to_owned();
@@ -402,7 +402,7 @@ async fn images_of_cri_o_are_handled_as_those_of_containerd() {
     }
 }
 
-/// T140: a refused image is skipped for a while; the others are removed.
+/// T140: an image whose removal was refused is skipped for a while, and the others are removed.
 #[tokio::test]
 async fn a_refused_image_is_left_alone_for_a_while() {
     let mut world = World::new(3).await;
@@ -420,7 +420,7 @@ async fn a_refused_image_is_left_alone_for_a_while() {
     assert_eq!(world.left(), [image_id(2)]);
 }
 
-/// T148: the pass ends with the runtime, no image is blamed for it, and the next pass continues.
+/// T148: the pass ends together with the runtime, no image is blamed for it, and the next pass continues.
 #[tokio::test]
 async fn an_outage_ends_the_pass_and_blames_no_image() {
     let mut world = World::new(100).await;
@@ -442,7 +442,7 @@ async fn an_outage_ends_the_pass_and_blames_no_image() {
     assert_eq!((outcomes.len(), world.left().len()), (95, 0));
 }
 
-/// T5, T26, T27 and T146: an incomplete observation decides nothing; T25: a container that is gone uses nothing.
+/// T5, T26, T27 and T146: an incomplete observation decides nothing. T25: a container that is gone uses nothing.
 #[tokio::test]
 async fn only_a_complete_observation_counts() {
     let mut world = World::new(2).await;

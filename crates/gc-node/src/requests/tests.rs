@@ -25,7 +25,7 @@ fn status(reason: &str, details: &Value) -> Scripted {
     document(404, &body)
 }
 
-/// A server whose answers by path can be replaced; the last one answers every other path.
+/// A server whose responses by path can be replaced; the last one is for every other path.
 #[derive(Clone)]
 struct Server(Arc<Mutex<(Vec<(&'static str, Scripted)>, Scripted)>>);
 
@@ -62,7 +62,7 @@ fn one_policy() -> Scripted {
     document(200, &json!({"kind": format!("{KIND}List"), "metadata": {}, "items": [policy]}))
 }
 
-/// What a server says about groups; the core group always has nodes.
+/// Returns a server's discovery with these groups; the core group always has nodes.
 fn discovery(groups: &Value) -> Vec<(&'static str, Scripted)> {
     let list = |items: &Value| json!({"kind": "APIGroupDiscoveryList", "items": items});
     let core = json!([{"metadata": {"name": ""}, "versions": [served("v1", "nodes", "Node")]}]);
@@ -82,12 +82,12 @@ fn page() -> Scripted {
     (404, "text/html", "<html><head><title>404 Not Found</title></head></html>".to_owned())
 }
 
-/// What an API server says about a path that it does not serve, and many gateways say about any path.
+/// Returns the response of an API server for a path that it does not serve, which many gateways give for any path.
 fn text() -> Scripted {
     (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned())
 }
 
-/// Every 404 that is no proof, as an answer about an object or a list of this group, resource and kind.
+/// Returns every 404 that proves nothing, as a response about an object or a list of this group, resource and kind.
 fn doubtful(group: &str, resource: &str, kind: &str, name: &str) -> Vec<Scripted> {
     let named = |group: &str, kind: &str, name: &str| json!({"group": group, "kind": kind, "name": name});
     let mut shapes = vec![
@@ -128,7 +128,7 @@ async fn no_404_but_that_of_an_api_server_ends_policies() {
         let roles = policies.roles();
         roles.iter().any(|(name, role)| *name == "keep" && matches!(role, Role::Enforced(_)))
     };
-    // Before the first proof, they are unknown, and nothing may be removed.
+    // Before the first proof, the policies are unknown, and nothing may be removed.
     server.answer(vec![(NODE, node())], page());
     policies.refresh().await;
     assert!(policies.unknown().is_some());
@@ -142,7 +142,7 @@ async fn no_404_but_that_of_an_api_server_ends_policies() {
     for shape in doubtful(GROUP, RESOURCE, KIND, "") {
         let is_unserved = [json!([apps(), unclear]), json!([apps(), known]), json!([])];
         let mut others: Vec<_> = is_unserved.iter().map(|groups| discovery(groups)).collect();
-        // A gateway that answers every path so, and one that lets the Node through.
+        // One gateway answers every path this way, and one passes on the Node.
         others.push(Vec::new());
         others.push(vec![("/apis", document(200, &json!({})))]);
         others.push(vec![("/api", document(200, &json!({"kind": "APIVersions", "versions": ["v1"]})))]);
@@ -156,14 +156,14 @@ async fn no_404_but_that_of_an_api_server_ends_policies() {
         policies.refresh().await;
         assert!(is_in_force(&policies), "also of the Node: {shape:?}");
     }
-    // Another Node, or none at all, does not select other policies.
+    // Another Node, or a document without one, does not select other policies.
     for other in [json!({}), json!({"kind": "Node", "metadata": {"name": "node-2"}})] {
         server.answer(vec![(NODE, document(200, &other)), (POLICIES, one_policy())], text());
         policies.refresh().await;
         assert!(is_in_force(&policies), "{other}");
     }
 
-    // Genuine: the definition is gone, which a server says with a page of text, and its discovery confirms.
+    // This one is genuine: the definition is gone, which a server reports with a page of text, and its discovery confirms.
     let mut paths = discovery(&json!([apps()]));
     paths.push((NODE, node()));
     server.answer(paths, text());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gc_types::{ResourceId, Timestamp, Uid};
 
-/// Where a reference claims its owner to be.
+/// The place at which a reference claims its owner to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
     pub(super) uid: Uid,
@@ -14,7 +14,7 @@ pub(super) struct Claim {
     pub(super) name: Arc<str>,
 }
 
-/// The least recently used proofs make room for new ones.
+/// Proofs of absence, of which the least recently used make room for new ones.
 #[derive(Clone, Debug)]
 pub(super) struct AbsentOwners {
     capacity: usize,
@@ -40,7 +40,7 @@ impl AbsentOwners {
         }
     }
 
-    /// When a claim was proven false, if it was.
+    /// Returns when a claim was proven false, if it was.
     pub(super) fn recall(&mut self, claim: &Claim) -> Option<Timestamp> {
         let (at, used) = self.proofs.get_mut(claim)?;
         let former = std::mem::replace(used, self.uses + 1);
@@ -51,7 +51,7 @@ impl AbsentOwners {
         Some(at)
     }
 
-    /// The object with this UID was observed: proofs of its absence are void (L11).
+    /// Voids the proofs of absence of an owner that has been observed (L11).
     pub(super) fn forget(&mut self, uid: &Uid) {
         let first = Claim {
             uid: uid.clone(),

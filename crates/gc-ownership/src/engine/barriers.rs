@@ -1,9 +1,7 @@
-//! Barriers: proof that all objects that a resource had when owners were marked for deletion have been observed
-//!
+//! Barriers: proof that all objects that a resource had when owners were marked for deletion have been observed.
 //!
-//! There is one barrier per resource, for every owner that waits when it is created: it requests the whole resource,
-//! or a single namespace where that takes fewer pages. Owners that begin to wait while it is in progress use the next
-//! one.
+//! There is one barrier per resource, which serves every owner that waits when it is created. It requests the whole resource, or a
+//! single namespace if that takes fewer pages. Owners that begin to wait while it is in progress use the next one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,13 +15,13 @@ use super::effects::{Context, HeldLanes, ListedPlace, PendingEffect};
 use super::retry::backoff;
 use crate::graph::{CLUSTER, NodeId, ResourceIndex};
 
-/// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper
-/// than a list of each namespace.
+/// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper than a list of
+/// each namespace.
 const OBJECTS_PER_PAGE: usize = 1_000;
 /// Number of proofs about single namespaces that are remembered for one resource; forgotten ones are obtained again.
 const NAMESPACES_REMEMBERED: usize = 1_000;
 
-/// The effects of the two newest answered barriers over one place.
+/// Effects of the two newest answered barriers for one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentAnswers {
     newest: Option<u64>,
@@ -39,32 +37,32 @@ impl RecentAnswers {
         }
     }
 
-    /// Number of them, up to two, that were created after a mark was seen.
+    /// Returns how many of the two were created after a mark was seen.
     fn since(&self, mark_effect: u64) -> usize {
         [self.newest, self.before].into_iter().flatten().filter(|effect| *effect >= mark_effect).count()
     }
 }
 
-/// The barrier of one resource.
+/// Barrier of one resource.
 #[derive(Clone, Debug, Default)]
 struct Barrier {
-    /// It is queued, in progress, or about to be retried.
+    /// True if it is queued, in progress, or about to be retried.
     pending: bool,
-    /// The answered barriers over the whole resource; each covers every mark that was seen before it was created.
+    /// Answered barriers for the whole resource; each covers every mark that was seen before it was created.
     done: RecentAnswers,
-    /// The same for single namespaces.
+    /// Answered barriers for single namespaces.
     done_in: BTreeMap<Arc<str>, RecentAnswers>,
-    /// Answers to barriers created before this effect prove nothing.
+    /// Effect number before which barriers prove nothing.
     valid_from: u64,
     failures: u32,
-    /// Not to be created before this time.
+    /// Time before which it is not created.
     due: Timestamp,
-    /// Since when owners wait for it.
+    /// Time since which owners have been waiting for it.
     asked_at: Timestamp,
 }
 
 impl Barrier {
-    /// Number of answers that cover an owner in this namespace whose mark was seen before effect number `mark_effect`.
+    /// Returns the number of answers that cover an owner in this namespace whose mark was seen before effect number `mark_effect`.
     fn covering(&self, namespace: Option<&str>, mark_effect: u64) -> usize {
         let narrow = namespace.and_then(|namespace| self.done_in.get(namespace));
         self.done.since(mark_effect) + narrow.map_or(0, |narrow| narrow.since(mark_effect))
@@ -75,7 +73,7 @@ impl Barrier {
         self.done_in.clear();
     }
 
-    /// It was answered by this effect.
+    /// Records that it was answered by this effect.
     fn prove(&mut self, effect: u64, namespace: Option<Arc<str>>) {
         if effect < self.valid_from {
             return;
@@ -91,35 +89,35 @@ impl Barrier {
     }
 }
 
-/// The barriers of all resources, and the owners that wait for them or for the progress of a watch.
+/// Barriers of all resources, and the owners that wait for them or for the progress of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Barriers {
     by_resource: BTreeMap<ResourceIndex, Barrier>,
-    /// Those that are due.
+    /// Resources whose barrier is due.
     queue: VecDeque<ResourceIndex>,
     /// Waiting owners by the resource that blocks them, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
-    /// When the last owner began to wait for barriers.
+    /// Time at which the last owner began to wait for barriers.
     newest_wait: Timestamp,
 }
 
 impl Barriers {
-    /// An owner begins to wait.
+    /// Records that an owner begins to wait.
     pub(super) fn wait_began(&mut self, now: Timestamp) {
         self.newest_wait = now;
     }
 
-    /// An owner with this mark waits for a resource.
+    /// Records that an owner with this mark waits for a resource.
     pub(super) fn hold(&mut self, resource: ResourceIndex, mark: ResourceVersion, node: NodeId) {
         self.held.insert((resource, mark, node));
     }
 
-    /// It does not any more.
+    /// Records that it no longer waits.
     pub(super) fn free(&mut self, resource: ResourceIndex, mark: ResourceVersion, node: NodeId) {
         self.held.remove(&(resource, mark, node));
     }
 
-    /// Frees the next owner that waits for a resource: any, or one whose mark it has reached.
+    /// Frees the next owner that waits for a resource: any, or only one whose mark the resource has reached.
     pub(super) fn free_next(
         &mut self,
         resource: ResourceIndex,
@@ -139,8 +137,8 @@ impl Barriers {
         self.held.is_empty()
     }
 
-    /// Number of answers about a resource that cover an owner in this namespace whose mark was seen before effect number
-    /// `mark_effect`.
+    /// Returns the number of answers about a resource that cover an owner in this namespace whose mark was seen before effect
+    /// number `mark_effect`.
     pub(super) fn covering(
         &self,
         resource: ResourceIndex,
@@ -174,17 +172,17 @@ impl Barriers {
         }
     }
 
-    /// The next barrier that is due.
+    /// Returns the next barrier that is due.
     pub(super) fn next_due(&mut self) -> Option<ResourceIndex> {
         self.queue.pop_front()
     }
 
-    /// No owner needs the barrier of a resource any more.
+    /// Drops the barrier of a resource that no owner needs any more.
     fn give_up(&mut self, resource: ResourceIndex) {
         self.by_resource.remove(&resource);
     }
 
-    /// The barrier of a resource has its answer. False if there is none.
+    /// Records the answer to the barrier of a resource. Returns false if there is none.
     fn answered(
         &mut self,
         ListedPlace { resource, namespace }: ListedPlace,
@@ -206,7 +204,8 @@ impl Barriers {
         true
     }
 
-    /// A resource is no longer served: proofs about it by effects before this one do not hold when it is served again.
+    /// Voids the proofs about a resource that is no longer served: those by effects before this one do not hold when it is served
+    /// again.
     pub(super) fn void(&mut self, resource: ResourceIndex, next_effect: u64) {
         if let Some(barrier) = self.by_resource.get_mut(&resource) {
             barrier.forget_proofs();
@@ -214,13 +213,13 @@ impl Barriers {
         }
     }
 
-    /// Proofs obtained so far are no longer needed or no longer valid.
+    /// Drops proofs that are no longer needed or no longer valid.
     pub(super) fn forget_proofs(&mut self) {
         self.by_resource.retain(|_, barrier| barrier.pending);
         self.by_resource.values_mut().for_each(Barrier::forget_proofs);
     }
 
-    /// Every broken invariant, as text.
+    /// Returns every broken invariant, as text.
     pub(super) fn verify(&self) -> Option<String> {
         let broken = self.queue.len() > self.by_resource.len();
         broken.then(|| "more barriers are queued than are wanted".to_owned())
@@ -236,7 +235,7 @@ impl Engine {
         }
         // The answer applies to every owner that waits now, so it must be new enough for all of them.
         let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
-        // Where an owner orphans its dependents, the progress of the watch is one of two answers, and this must be the other.
+        // For an owner that orphans its dependents, the progress of the watch is one of two answers, and this must be the other.
         let needs_list = self.waiting.iter().any(|(&node, waiting)| self.needs_list(node, waiting, resource));
         let highest = self.waiting.values().map(|waiting| waiting.mark).max();
         let at_least = highest.filter(|_| all_comparable && !needs_list).unwrap_or(ResourceVersion::UNKNOWN);
@@ -251,8 +250,8 @@ impl Engine {
         self.effects.decide(PendingEffect { request, reason, context, lanes: HeldLanes::new() });
     }
 
-    /// The single namespace that a barrier is to request; `None` if requesting the whole resource takes no more
-    /// requests than each namespace with an owner that needs the barrier.
+    /// Returns the single namespace that a barrier is to request; `None` if requesting the whole resource takes no more requests
+    /// than each namespace with an owner that needs the barrier.
     fn barrier_namespace(&self, resource: ResourceIndex) -> Option<Arc<str>> {
         if !self.graph.resources.is_namespaced(resource) {
             return None;
@@ -278,7 +277,7 @@ impl Engine {
         first.filter(|_| narrow).map(|namespace| self.graph.namespace_text(namespace))
     }
 
-    /// The answer to a barrier.
+    /// Takes the answer to a barrier.
     pub(super) fn barrier_done(&mut self, effect: u64, place: ListedPlace, outcome: &Outcome) {
         let (now, resource) = (self.clock.now(), place.resource);
         if self.barriers.answered(place, effect, outcome, &self.config, now) {

@@ -1,4 +1,4 @@
-//! The time of the engine, and what happens at which time.
+//! Time of the engine, and its timers.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,22 @@ use gc_types::Timestamp;
 use super::identity::Identity;
 use crate::graph::{NodeId, ResourceIndex};
 
-/// Event at a time.
+/// Event at a certain time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// The wait at start is over.
+    /// The wait at start ends.
     StartUp,
     /// An item is retried.
     Item(NodeId),
     /// An owner has waited long enough for resources that lag behind.
     GiveUp(NodeId),
-    /// The owner of a claim is verified by a live read.
+    /// A live read verifies the owner of a claim.
     OwnerRead(Identity),
-    /// A resource is asked to catch up again.
+    /// A resource is asked again to catch up.
     Barrier(ResourceIndex),
 }
 
-/// The time of the last tick, and the timers. Who sets one for something sets at most one, and cancels it by its time.
+/// Time of the last tick, and the timers. Each user sets at most one timer for a purpose, and cancels it by its time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
     now: Timestamp,
@@ -34,7 +34,7 @@ impl Clock {
         self.now
     }
 
-    /// Time passes; it never goes back.
+    /// Advances the time, which never goes back.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
@@ -47,12 +47,12 @@ impl Clock {
         self.timers.remove(&(due, timer));
     }
 
-    /// No live read of an owner is due any more.
+    /// Cancels all live reads of owners.
     pub(super) fn cancel_owner_reads(&mut self) {
         self.timers.retain(|(_, timer)| !matches!(timer, Timer::OwnerRead(_)));
     }
 
-    /// The next timer that has expired.
+    /// Returns the next timer that has expired.
     pub(super) fn pop_expired(&mut self) -> Option<Timer> {
         if self.next()? > self.now {
             return None;
@@ -60,12 +60,12 @@ impl Clock {
         self.timers.pop_first().map(|(_, timer)| timer)
     }
 
-    /// When the next timer expires.
+    /// Returns when the next timer expires.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// The timers that are set.
+    /// Returns the timers that are set.
     pub(super) fn timers(&self) -> impl Iterator<Item = &Timer> {
         self.timers.iter().map(|(_, timer)| timer)
     }

@@ -3,35 +3,35 @@
 /// Bounds and delays of the engine. The defaults are for production; tests and simulators shorten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// False in a graph that answers questions: its objects were read one by one, no watch delivers more of them, and what is delivered needs
+    /// False in a graph that answers questions: its objects were read singly, no watch delivers more of them, and observations need
     /// no second answer.
     pub awaits_lists: bool,
     /// Maximum number of effects in flight (returned and not yet `Done`).
     pub effects_in_flight: usize,
-    /// Maximum wait of actions at start for resources whose first list has not arrived, milliseconds.
+    /// Maximum wait at start for resources whose first list has not arrived, milliseconds.
     pub startup_wait_milliseconds: i64,
     /// Maximum wait of a finalizer's removal for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
-    /// Longest wait of an owner that orphans its dependents for a resource that was withdrawn since it was marked, milliseconds.
+    /// Maximum wait of an owner that orphans its dependents for a resource that was withdrawn since it was marked, milliseconds.
     pub withdrawn_wait_milliseconds: i64,
-    /// A barrier begins when no further owner has begun to wait for this time, so that one barrier serves all owners that are
-    /// deleted together, milliseconds …
+    /// Time without a further owner that begins to wait, after which a barrier begins, so that one barrier serves all owners that
+    /// are deleted together, milliseconds …
     pub barrier_quiet_milliseconds: i64,
-    /// … and after this time at the latest, milliseconds.
+    /// … and maximum time before it begins in any case, milliseconds.
     pub barrier_gathers_milliseconds: i64,
     /// Time for an unobserved owner to arrive on its watch before a live read, milliseconds.
     pub verify_patience_milliseconds: i64,
-    /// First delay between two live reads of an owner that lives but does not arrive on a watch, milliseconds.
+    /// First delay between two live reads of an owner that exists but does not arrive on a watch, milliseconds.
     pub poll_first_milliseconds: i64,
-    /// Longest delay between two such reads, milliseconds (L15).
+    /// Maximum delay between two such reads, milliseconds (L15).
     pub poll_longest_milliseconds: i64,
-    /// First delay of a retry, milliseconds; doubles with every failure of the same item.
+    /// First delay of a retry, milliseconds; it doubles with every failure of the same item.
     pub retry_first_milliseconds: i64,
-    /// Longest delay of a retry, milliseconds.
+    /// Maximum delay of a retry, milliseconds.
     pub retry_longest_milliseconds: i64,
-    /// Retries over all items: this many at once …
+    /// Retries over all items: burst …
     pub retry_burst: i64,
-    /// … and then one per interval, milliseconds (1.6).
+    /// … and interval after that, milliseconds (1.6).
     pub retry_interval_milliseconds: i64,
     /// Maximum delay that the shared rate adds to one retry, milliseconds.
     pub retry_shared_longest_milliseconds: i64,
@@ -46,7 +46,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// For an API server that is asked over a network, where each barrier costs a list.
+    /// Returns the settings for an API server that is reached over a network, where each barrier costs a list.
     #[must_use]
     pub fn remote() -> Self {
         Self { barrier_quiet_milliseconds: 20, barrier_gathers_milliseconds: 200, ..Self::default() }
@@ -81,9 +81,9 @@ impl Default for Config {
 /// Statistics for metrics. All are counts unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Objects known.
+    /// Known objects.
     pub objects: usize,
-    /// Owners that are referred to and have not been observed (virtual nodes), absent ones included.
+    /// Owners that are referred to but have not been observed (virtual nodes), including absent ones.
     pub virtual_owners: usize,
     /// References (edges).
     pub references: usize,
@@ -93,9 +93,9 @@ pub struct Stats {
     pub in_flight: usize,
     /// Items that wait for a retry.
     pub retrying: usize,
-    /// Items that were held: they are not reconciled until they change or are released.
+    /// Withheld items, which are not reconciled before they change or are released.
     pub withheld: usize,
-    /// Owners waiting in foreground deletion or for their dependents to be orphaned.
+    /// Owners in foreground deletion, or waiting for their dependents to be orphaned.
     pub waiting_owners: usize,
     /// Age of the oldest of them, milliseconds.
     pub oldest_waiting_milliseconds: i64,
@@ -103,10 +103,10 @@ pub struct Stats {
     pub unsynced_resources: usize,
     /// References whose kind is not served.
     pub unknown_kind_references: usize,
-    /// Finalizers removed although a resource had not caught up, since start.
+    /// Finalizers removed since start although a resource had not caught up.
     pub gaps_given_up: u64,
-    /// Objects whose deletion was requested and granted, since start.
+    /// Objects whose deletion was requested and applied since start.
     pub deletions: u64,
-    /// Retries scheduled, since start.
+    /// Retries scheduled since start.
     pub retries: u64,
 }

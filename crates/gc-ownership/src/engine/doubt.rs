@@ -1,5 +1,5 @@
-//! Objects that a list lacks, that one view of them has lost, or whose removal one watch reports. All are suspicions: the owner is not
-//! proven gone, so that whatever it owns is decided on only after a second answer; a dependent that is being orphaned is read itself.
+//! Objects that a list lacks, that one view of them has lost, or whose removal one watch reports. All are suspicions: an owner is
+//! not proven gone, so its dependents are decided only after a second answer; a dependent that is being orphaned is read itself.
 
 use gc_types::{ObjectKey, ResourceVersion};
 
@@ -7,7 +7,7 @@ use super::Engine;
 use crate::graph::{Departure, Flag, NodeId, ResourceIndex};
 
 impl Engine {
-    /// A list is complete; objects with another mark are not in it.
+    /// Handles a complete list; objects with another mark are not in it.
     pub(super) fn missed(&mut self, resource: ResourceIndex, mark: bool) {
         self.note_vanished_kind(resource, mark);
         for node in self.graph.slots() {
@@ -23,8 +23,8 @@ impl Engine {
             && self.graph.has(node, Flag::PARITY) != mark
     }
 
-    /// If a list contains none of the objects that were known, and some of them are referred to, the server or what stands before
-    /// it is more likely to be wrong than the cluster.
+    /// Notes if a list contains none of the known objects although some of them are referred to: then the server, or something in
+    /// front of it, is more likely to be wrong than the cluster.
     fn note_vanished_kind(&mut self, resource: ResourceIndex, mark: bool) {
         let is_confirmed = self.graph.resources.get(resource).is_none_or(|state| state.confirmed);
         let has_vanished = !is_confirmed
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// An object may not exist any more.
+    /// Handles an object that may no longer exist.
     fn doubt(&mut self, node: NodeId, mark: bool) {
         if self.is_seen_elsewhere(node) {
             return;
@@ -46,12 +46,12 @@ impl Engine {
             self.depart(node, Departure::Unproven);
             return;
         }
-        // Without it its owner would be done, and if it is still there, it would be deleted in place of being orphaned.
+        // Without this object its owner would be done; if the object still exists, it would be deleted instead of orphaned.
         self.graph.set(node, Flag::PARITY, mark);
         self.reread(node);
     }
 
-    /// Returns true if an owner waits for this object to lose its reference.
+    /// Reports whether an owner waits for this object to lose its reference.
     fn is_being_orphaned(&self, node: NodeId) -> bool {
         self.graph.edges_of(node).any(|edge| {
             let owner = self.graph.owner(edge);
@@ -72,7 +72,7 @@ impl Engine {
         self.enqueue(node);
     }
 
-    /// The removal of a known object was reported by a watch.
+    /// Handles a known object whose removal a watch has reported.
     pub(super) fn removal_seen(
         &mut self,
         node: NodeId,
@@ -81,7 +81,7 @@ impl Engine {
     ) {
         let at = self.graph.resource(node);
         if at != resource && self.is_served(at) {
-            // Another view of it has lost it: it may have been deleted, or be hidden from us there. Its own resource decides.
+            // Another view has lost the object: it may have been deleted, or be hidden from us there. Its own resource decides.
             if self.views.get(&node) == Some(&resource) {
                 self.views.remove(&node);
             }
@@ -95,7 +95,7 @@ impl Engine {
         let known_key = self.graph.key(node);
         let is_about_it = (&known_key.name, &known_key.namespace) == (&key.name, &key.namespace);
         if !is_later || !is_about_it {
-            // It is older than the object, does not say when it was removed, or is about the name of another one.
+            // The report is older than the object, does not say when it was removed, or is about another object of its name.
             let mark = self.graph.has(node, Flag::PARITY);
             self.doubt(node, mark);
         } else if self.ended.contains(&node) || !self.config.awaits_lists {
@@ -107,13 +107,13 @@ impl Engine {
         }
     }
 
-    /// Another resource shows an object, too.
+    /// Records that another resource shows an object, too.
     pub(super) fn seen_in_view(&mut self, node: NodeId, view: ResourceIndex) {
         self.views.insert(node, view);
     }
 
-    /// If another resource that is served has shown an object which its own has lost, it moves there, and is read there. References
-    /// to where it was need a live read.
+    /// Moves an object that its own resource has lost to another served resource that has shown it, and reads it there. References
+    /// to its former place need a live read.
     pub(super) fn is_seen_elsewhere(&mut self, node: NodeId) -> bool {
         let Some(view) = self.views.remove(&node).filter(|view| self.is_served(*view)) else { return false };
         self.end_waiting(node);

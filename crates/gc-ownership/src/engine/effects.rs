@@ -1,4 +1,4 @@
-//! Effects between the decision and the outcome.
+//! Effects between decision and outcome.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::identity::Identity;
 use crate::graph::{NodeId, ResourceIndex};
 
-/// The decision about an item.
+/// Decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Delete,
@@ -25,20 +25,20 @@ pub(super) struct ListedPlace {
     pub(super) namespace: Option<Arc<str>>,
 }
 
-/// The subject of an effect, for when its outcome comes.
+/// Subject of an effect, for when its outcome arrives.
 #[derive(Clone, Debug)]
 pub(super) enum Context {
-    /// The object, the request, and the version that it was decided on.
+    /// Object, action, and the version that it was decided on.
     Item(Uid, Action, ResourceVersion),
     OwnerRead(Identity, Uid),
     Barrier(ListedPlace),
     RecordEvent,
 }
 
-/// The lanes that a request blocks.
+/// Lanes that a request blocks.
 pub(super) type HeldLanes = SmallVec<[NodeId; 1]>;
 
-/// An effect that is in flight.
+/// An effect in flight.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     pub(super) context: Context,
@@ -57,35 +57,35 @@ pub(super) struct PendingEffect {
 /// Pending effects, and those in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
-    /// The decision of the last turn, until it is launched in the same call.
+    /// Decision of the last turn, until it is launched in the same call.
     decided: Option<PendingEffect>,
     /// Events to write; unlike decisions, they do not become stale.
     events: VecDeque<PendingEffect>,
     in_flight: BTreeMap<EffectId, InFlight>,
-    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the same
-    /// object: no other request about it is made until the answer.
+    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the same object, and no
+    /// other request about it is made until the response.
     asked: BTreeMap<Uid, Action>,
     next_number: u64,
 }
 
 impl Effects {
-    /// The decision of this turn.
+    /// Records the decision of this turn.
     pub(super) fn decide(&mut self, wanted: PendingEffect) {
         self.decided = Some(wanted);
     }
 
-    /// The decision of this turn, about an object.
+    /// Records the decision of this turn about an object.
     pub(super) fn decide_about(&mut self, uid: Uid, action: Action, wanted: PendingEffect) {
         self.asked.insert(uid, action);
         self.decide(wanted);
     }
 
-    /// An Event is to be written.
+    /// Queues an Event to be written.
     pub(super) fn push_event(&mut self, wanted: PendingEffect) {
         self.events.push_back(wanted);
     }
 
-    /// The next effect that is wanted. It is in flight from now on.
+    /// Returns the next pending effect, which is in flight from now on.
     pub(super) fn launch(&mut self) -> Option<Effect> {
         // The decision of a turn applies now or never: by the next call it may no longer be valid.
         let PendingEffect { request, reason, context, lanes } =
@@ -96,27 +96,27 @@ impl Effects {
         Some(Effect { id, request, reason })
     }
 
-    /// An effect has its outcome; `None` if it is not in flight.
+    /// Ends an effect that has its outcome; `None` if it is not in flight.
     pub(super) fn land(&mut self, effect: EffectId) -> Option<InFlight> {
         self.in_flight.remove(&effect)
     }
 
-    /// The request about an object has its answer.
+    /// Records that the request about an object was answered.
     pub(super) fn answered(&mut self, uid: &Uid) {
         self.asked.remove(uid);
     }
 
-    /// The unanswered request about an object.
+    /// Returns the unanswered request about an object.
     pub(super) fn asked(&self, uid: &Uid) -> Option<Action> {
         self.asked.get(uid).copied()
     }
 
-    /// The number of effects in flight.
+    /// Returns the number of effects in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// The number of the next effect; the numbers of all earlier ones are lower.
+    /// Returns the number of the next effect; all earlier ones have lower numbers.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }

@@ -8,20 +8,20 @@ use crate::graph::NodeId;
 struct Lane {
     items: VecDeque<NodeId>,
     in_flight: usize,
-    /// It is part of the order of turns.
+    /// True if it is part of the order of turns.
     has_turn: bool,
 }
 
-/// Number of empty slots of removed nodes before they are dropped; or as many as are not empty, if that is more.
+/// Number of empty slots of removed nodes above which they are dropped, unless more slots than that are in use.
 const VACANCIES: usize = 1_024;
 
-/// The queue of items. Each node is in it at most once (its `QUEUED` flag), and the slots of removed nodes are
-/// dropped in time, so the size of the graph bounds it.
+/// Queue of items. Each node is in it at most once (its `QUEUED` flag), and the slots of removed nodes are dropped in time, so the
+/// size of the graph bounds it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     by_owner: BTreeMap<NodeId, Lane>,
     turns: VecDeque<NodeId>,
-    /// Slots, empty ones included.
+    /// Number of slots, including empty ones.
     places: usize,
     vacant: usize,
 }
@@ -37,7 +37,7 @@ impl Lanes {
         }
     }
 
-    /// The next item and its lane.
+    /// Returns the next item and its lane.
     pub(super) fn pop(&mut self) -> Option<(NodeId, NodeId)> {
         while let Some(lane) = self.turns.pop_front() {
             let Some(entry) = self.by_owner.get_mut(&lane) else { continue };
@@ -69,27 +69,27 @@ impl Lanes {
         }
     }
 
-    /// Nothing waits or is in flight there.
+    /// Reports whether nothing waits or is in flight in a lane.
     pub(super) fn is_idle(&self, lane: NodeId) -> bool {
         !self.by_owner.contains_key(&lane)
     }
 
-    /// Items that wait.
+    /// Returns the number of waiting items.
     pub(super) fn queued(&self) -> usize {
         self.places.saturating_sub(self.vacant)
     }
 
-    /// The number of slots, and how many of them are empty.
+    /// Returns the number of slots, and how many of them are empty.
     pub(super) fn places(&self) -> (usize, usize) {
         (self.places, self.vacant)
     }
 
-    /// A queued node was removed.
+    /// Records that a queued node was removed.
     pub(super) fn vacated(&mut self) {
         self.vacant += 1;
     }
 
-    /// The slot just taken was empty.
+    /// Records that the slot just taken was empty.
     pub(super) fn skipped(&mut self) {
         self.vacant = self.vacant.saturating_sub(1);
     }

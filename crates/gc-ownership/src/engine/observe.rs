@@ -1,21 +1,21 @@
-//! Observations update the graph, and queue the items that they concern.
+//! Observations, which update the graph and queue the items that they concern.
 
 use gc_types::{ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Uid};
 
 use super::Engine;
 use crate::graph::{Departure, EdgeId, Flag, NONE, NodeId, ResourceIndex};
 
-/// The source of an object's metadata.
+/// Source of an object's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A watch.
     Watch,
-    /// A list: it is authoritative, whatever was known before.
+    /// A list, which is authoritative, whatever was known before.
     List,
-    /// The answer to one of our requests.
+    /// The response to one of our requests.
     Answer,
-    /// The answer to a read which shows an older version than a watch had delivered before it was sent: the server has never come
-    /// that far, or was restored.
+    /// The response to a read that shows an older version than a watch had delivered before it was sent: the server has never had
+    /// that version, or was restored.
     Correction,
 }
 
@@ -60,7 +60,8 @@ impl Engine {
         self.wake_awaiting(resource);
     }
 
-    /// References may lead elsewhere now: those of unknown kind waited for this.
+    /// Resolves references again after a change of kinds: they may lead elsewhere now, and those of unknown kind have waited for
+    /// this.
     fn kinds_changed(&mut self) {
         if !self.graph.resolve_kinds() {
             return;
@@ -85,7 +86,7 @@ impl Engine {
             state.parity = !state.parity;
             return;
         }
-        // The previous list was interrupted: no object counts as seen yet.
+        // The previous list was interrupted, so no object counts as seen yet.
         let unseen = !state.parity;
         for node in self.graph.slots() {
             if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
@@ -127,10 +128,10 @@ impl Engine {
         self.wake_awaiting(resource);
     }
 
-    /// A list is older than an earlier delivery: the server was restored from a backup, or its cache is stale.
-    /// Everything that was proven by that history must be proven again: absence by live reads, progress by new lists,
-    /// changes and barriers. Each resource learns this from its own lists (`delivered` stays), as each may have been
-    /// answered by another server.
+    /// Handles a list that is older than an earlier delivery: the server was restored from a backup, or its cache is stale.
+    /// Everything that was proven by that history must be proven again: absence by live reads, progress by new lists, changes and
+    /// barriers. Each resource detects this from its own lists (`delivered` stays), because each may have been served by another
+    /// server.
     fn history_went_back(&mut self) {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
             state.progress = ResourceVersion::UNKNOWN;
@@ -160,9 +161,9 @@ impl Engine {
 
     // ---- objects ----
 
-    /// An object in the list of a barrier. It matters only for owners that wait, and only if the watch is behind: an
-    /// object that the watch has delivered and that is unknown has been removed since. One that only the list of the watch could have
-    /// shown may have been left out by it, so it is read.
+    /// Takes an object in the list of a barrier. It matters only for owners that wait, and only if the watch is behind: an unknown
+    /// object that the watch has delivered has been removed since. One that only the list of the watch could have shown may have
+    /// been left out of it, so it is read.
     pub(super) fn found(&mut self, object: &ObservedObject) {
         let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
         let mut overtaken = false;
@@ -183,16 +184,16 @@ impl Engine {
                     waiting.is_some_and(|waiting| waiting.orphan || !orphan)
                 })
             };
-            // With a request in flight, the object was known, and its removal was delivered after the list was made. Where an owner
-            // orphans it, what the watch claims to have delivered does not count: the list was made to check that.
+            // With a request in flight, the object was known, and its removal was delivered after the list was made. If an owner
+            // orphans it, what the watch claims to have delivered does not count, because the list was made to check that.
             let was_left_out = !object.owners.is_empty()
                 && self.effects.asked(&object.uid).is_none()
                 && (state.should_have_listed(object.resource_version) || was_delivered && awaiting(true));
             if (was_delivered || !awaiting(false)) && !was_left_out {
                 return;
             }
-            // Since history went backwards, earlier deliveries no longer count; but if this history has
-            // already reported the object's removal, nothing will report it again.
+            // Since history went backwards, earlier deliveries no longer count; but if this history has already reported the
+            // object's removal, nothing will report it again.
             overtaken =
                 was_left_out || state.info.comparable_versions && state.delivered >= object.resource_version;
         }
@@ -233,9 +234,9 @@ impl Engine {
             }
             let present = self.graph.version(node);
             let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
-            // An answer of ours overtook the watch, or was overtaken by it. A list is authoritative: after a restored
-            // backup versions are lower and right. A list made to catch up is not one of those. (Versions of one
-            // object can be compared even where those of different resources cannot.)
+            // One of our responses overtook the watch, or was overtaken by it. A list is authoritative: after a restored backup,
+            // its lower versions are right. A list made to catch up is not. (Versions of one object can be compared even if those
+            // of different resources cannot.)
             let older =
                 known_versions && version < present && matches!(source, Source::Watch | Source::Answer);
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
@@ -253,8 +254,7 @@ impl Engine {
                 return;
             }
         }
-        // An object that only an answer of ours has shown must still appear in the list in progress, or be proven
-        // gone by it.
+        // An object that only one of our responses has shown must still appear in the list in progress, or be proven gone by it.
         let seen = parity != (listing && source.is_answer());
         self.absorb(object, resource, known.filter(|_| other_view), seen, source);
         if source == Source::Watch && comparable && synced && !other_view {
@@ -300,7 +300,7 @@ impl Engine {
         }
         self.after_unlink(&unlinked);
         if new_version {
-            // The applied change shows in it, whatever its source: the watch will deliver nothing newer.
+            // The observation includes the applied change, whatever its source: the watch will deliver nothing newer.
             self.graph.set(node, Flag::GRANTED, false);
         }
         if new_version || source == Source::List {
@@ -313,7 +313,7 @@ impl Engine {
             self.graph.set(node, Flag::UNCLEAR, finishing);
             self.graph.set(node, Flag::FRESH, false);
         } else if new_version && finishing && object.deletion.foreground {
-            // A barrier shows it again after a restored backup; later reports of this version are no news.
+            // A barrier shows it again after a restored backup; later reports of this version are not new.
             self.graph.set(node, Flag::UNCLEAR, true);
         }
         let deletion_changed = former != object.deletion;
@@ -323,7 +323,7 @@ impl Engine {
                 self.end_waiting(node);
             }
             if deletion_changed {
-                // What reads have found before says nothing about it.
+                // Earlier results of reads say nothing about it.
                 self.claims_confirmed(node);
             }
             self.update_waiting(node, source.is_answer() && other_view.is_none());
@@ -343,13 +343,13 @@ impl Engine {
             if self.needs_turn(node) {
                 self.enqueue(node);
             } else {
-                // Nothing is to be done any more: earlier failures do not matter.
+                // Nothing is left to do, so earlier failures do not matter.
                 self.retries.forget(node, &mut self.clock);
             }
         }
     }
 
-    /// Reports whether there may be anything to do: not if it waits for nothing and all its owners certainly live.
+    /// Reports whether there may be something to do: not if it waits for nothing and all its owners are certainly living.
     fn needs_turn(&self, node: NodeId) -> bool {
         self.graph.has(node, Flag::WAITING)
             || self.graph.edges_of(node).any(|edge| {
@@ -360,8 +360,8 @@ impl Engine {
             })
     }
 
-    /// An owner that was referred to before it was observed (3.1): queues references that meant another object, or
-    /// that wait for it.
+    /// Handles an owner that was referred to before it was observed (3.1): queues references that meant another object, or that
+    /// wait for it.
     fn first_seen(&mut self, owner: NodeId) {
         let mut cursor = self.graph.first_dependent(owner);
         while cursor != NONE {
@@ -393,7 +393,7 @@ impl Engine {
         self.delivered(resource, version);
     }
 
-    /// Returns true if a watch reports this version for the first time: what it repeats may be out of date.
+    /// Reports whether a watch delivers this version for the first time: a repeated one may be out of date.
     fn is_news(&self, resource: ResourceIndex, version: ResourceVersion) -> bool {
         let state = self.graph.resources.get(resource);
         state.is_none_or(|state| !state.info.comparable_versions || version > state.delivered)
@@ -410,7 +410,7 @@ impl Engine {
         }
     }
 
-    /// An object no longer exists.
+    /// Removes an object that no longer exists.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
         if matches!(how, Departure::Removed(_) | Departure::Reported(_)) {
             self.definition_removed(node);

@@ -1,4 +1,4 @@
-//! The outcomes of effects.
+//! Outcomes of effects.
 
 use gc_types::{EffectId, ObservedObject, Outcome, ResourceId, ResourceVersion, Uid};
 
@@ -49,7 +49,7 @@ impl Engine {
             return;
         }
         if action == Action::Delete && self.graph.has(node, Flag::WAITING) {
-            // Its watch was faster, and its dependents wait for this answer.
+            // The watch was faster, and its dependents wait for this response.
             self.enqueue_dependents(node);
         }
         if let Outcome::Withheld(_) = outcome {
@@ -68,7 +68,7 @@ impl Engine {
         let deletion = self.graph.deletion(node);
         let is_told_of = deletion.deleting && !deletion.foreground;
         if action == Action::Finalizer && !deletion.orphan && !is_told_of {
-            // A stale list may have shown it as it was before, and the knowledge of the removal is lost.
+            // A stale list may have shown the object as it was before, so the knowledge of the removal is lost.
             self.finishing.insert(node);
         }
         if (action == Action::Finalizer || self.finishing.contains(&node))
@@ -81,8 +81,8 @@ impl Engine {
             answer.uid == *uid && asked_on != ResourceVersion::UNKNOWN && answer.resource_version == asked_on
         };
         match outcome {
-            // The version that was to be changed needs no change: it is another one, of a restored backup. The watch
-            // will not deliver it, so only a read shows it.
+            // The version to change needs no change, because it is another one, of a restored backup. The watch will not deliver
+            // it, so only a read shows it.
             Outcome::Applied(Some(answer)) if action != Action::Delete && had_nothing_to_change(&answer) => {
                 self.graph.set(node, Flag::UNCLEAR, true);
                 self.retry(node, "there was nothing to change", None);
@@ -96,8 +96,7 @@ impl Engine {
                 }
                 self.retries.forget(node, &mut self.clock);
                 if action != Action::Finalizer && self.graph.has(node, Flag::UNCLEAR) {
-                    // It came back since, in a list that this request may have overtaken: only a read shows its
-                    // state.
+                    // The object came back since, in a list that this request may have overtaken, so only a read shows its state.
                     self.enqueue(node);
                     return;
                 }
@@ -107,7 +106,7 @@ impl Engine {
                     self.observed(&object, Source::Answer);
                 }
                 if self.graph.version(node) != asked_on {
-                    // The watch was faster, or the answer contained the new state.
+                    // The watch was faster, or the response contained the new state.
                     if self.finishing.contains(&node) {
                         self.graph.set(node, Flag::UNCLEAR, true);
                         self.enqueue(node);
@@ -118,7 +117,7 @@ impl Engine {
                     let delay = self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS);
                     self.retries.put_off(node, delay, &mut self.clock);
                 } else {
-                    // Nothing new is known: the watch will deliver it; until then no further request is made.
+                    // Nothing new is known. The watch will deliver it, and no further request is made until then.
                     self.graph.set(node, Flag::GRANTED, true);
                 }
             }
@@ -129,7 +128,7 @@ impl Engine {
                 let known = self.graph.version(node);
                 let is_older =
                     object.resource_version != ResourceVersion::UNKNOWN && object.resource_version < known;
-                // What the watch delivers while the read is under way may be newer.
+                // The watch may deliver something newer while the read is in flight.
                 let is_correction = is_older && action == Action::Read && known == asked_on;
                 self.observed(&object, if is_correction { Source::Correction } else { Source::Answer });
                 self.graph.set(node, Flag::UNCLEAR, false);
@@ -153,8 +152,8 @@ impl Engine {
         }
     }
 
-    /// The answer to a request about an object whose removal its watch has reported meanwhile. If that was a DELETE which has ended it,
-    /// both say the same; otherwise a read has to tell.
+    /// Takes the response to a request about an object whose removal its watch has reported in the meantime. If it was a DELETE
+    /// that has removed the object, the two agree; otherwise a read has to decide.
     fn departure_answered(&mut self, node: NodeId, action: Action, outcome: &Outcome) {
         if !self.graph.is_reported_gone(node) {
             return;
@@ -169,7 +168,7 @@ impl Engine {
         self.retries.fail(node, message, retry_after, &self.config, &mut self.clock);
     }
 
-    /// Nothing was sent: the item waits until it changes or is released.
+    /// Withholds an item, for which nothing was sent, until it changes or is released.
     fn hold(&mut self, node: NodeId) {
         // It still waits, because no request to end that was sent.
         if self.finishing.remove(&node) {
@@ -178,7 +177,7 @@ impl Engine {
         self.retries.hold(node, &mut self.clock);
     }
 
-    /// Queues what was held of one resource, or of all.
+    /// Queues the withheld items of one resource, or of all.
     pub(super) fn released(&mut self, resource: Option<ResourceId>) {
         let concerned = |node: &NodeId| {
             resource.is_none_or(|id| self.graph.resource_id(self.graph.resource(*node)) == id)
@@ -190,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// The object is not as observed: read it. The first conflict causes no delay, further ones do.
+    /// Reads an object that is not as observed. The first conflict causes no delay, further ones do.
     fn conflicted(&mut self, node: NodeId) {
         self.graph.set(node, Flag::UNCLEAR, true);
         let former = self.retries.get(node).map_or(0, |retry| retry.conflicts);

@@ -1,4 +1,4 @@
-//! Retries: per item with exponential backoff, over all items at a shared rate (1.6), deterministic.
+//! Retries: exponential backoff per item, and a shared rate over all items (1.6), deterministic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use super::clock::{Clock, Timer};
 use super::config::Config;
 use crate::graph::NodeId;
 
-/// The failures of an item.
+/// Failures of an item.
 #[derive(Clone, Debug)]
 pub(crate) struct Retry {
     pub(crate) failures: u32,
-    /// Consecutive conflicts over unchanged references.
+    /// Number of consecutive conflicts with unchanged references.
     pub(super) conflicts: u32,
     due: Timestamp,
-    /// The server's last message.
+    /// Last message of the server.
     pub(crate) message: Arc<str>,
 }
 
-/// `first` doubled with each failure after the first, up to `longest`.
+/// Returns `first` doubled with each failure after the first, up to `longest`.
 pub(super) fn backoff(first: i64, longest: i64, failures: u32) -> i64 {
     let doublings = failures.saturating_sub(1).min(40);
     first.saturating_mul(1 << doublings).min(longest)
 }
 
-/// The items whose next turn is put off. Each has at most one timer.
+/// Items whose next turn is delayed. Each has at most one timer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retries {
     by_item: BTreeMap<NodeId, Retry>,
-    /// Items that were withheld ([`gc_types::Outcome::Withheld`]) and are not reconciled until they change or are released.
+    /// Items that were withheld ([`gc_types::Outcome::Withheld`]), and are not reconciled before they change or are released.
     withheld: BTreeSet<NodeId>,
-    /// Until when the shared retry rate is reserved, milliseconds.
+    /// Time until which the shared retry rate is reserved, milliseconds.
     reserved_until: i64,
     /// Number of scheduled retries.
     scheduled: u64,
@@ -52,12 +52,12 @@ impl Retries {
         self.get(item).is_some_and(|retry| retry.due > now)
     }
 
-    /// The items that are withheld.
+    /// Returns the items that are withheld.
     pub(super) fn withheld(&self) -> &BTreeSet<NodeId> {
         &self.withheld
     }
 
-    /// The number of items that have failures or are withheld.
+    /// Returns the number of items that have failures or are withheld.
     pub(super) fn len(&self) -> usize {
         self.by_item.len()
     }
@@ -87,7 +87,7 @@ impl Retries {
         self.put_off(item, own.max(shared).max(asked.min(longest)), clock);
     }
 
-    /// An item met one more conflict over unchanged references.
+    /// Records another conflict of an item with unchanged references.
     pub(super) fn conflict(&mut self, item: NodeId, now: Timestamp) {
         self.entry(item, now).conflicts += 1;
     }
@@ -105,7 +105,7 @@ impl Retries {
         clock.set(due, Timer::Item(item));
     }
 
-    /// Nothing was sent: the item waits until it changes or is released.
+    /// Withholds an item, for which nothing was sent, until it changes or is released.
     pub(super) fn hold(&mut self, item: NodeId, clock: &mut Clock) {
         let retry = self.entry(item, clock.now());
         retry.message = "withheld, until it is released".into();
@@ -114,7 +114,7 @@ impl Retries {
         self.withheld.insert(item);
     }
 
-    /// Earlier failures do not matter any more.
+    /// Forgets earlier failures, which no longer matter.
     pub(super) fn forget(&mut self, item: NodeId, clock: &mut Clock) {
         self.withheld.remove(&item);
         if let Some(retry) = self.by_item.remove(&item) {
@@ -122,7 +122,7 @@ impl Retries {
         }
     }
 
-    /// The object changed: whatever failed may work now.
+    /// Retries an object that has changed: whatever failed may work now.
     pub(super) fn retry_now(&mut self, item: NodeId, clock: &mut Clock) {
         self.withheld.remove(&item);
         if let Some(retry) = self.by_item.get_mut(&item) {
@@ -132,7 +132,7 @@ impl Retries {
         }
     }
 
-    /// The delay by the shared retry rate.
+    /// Returns the delay that the shared retry rate requires.
     fn shared_delay(&mut self, config: &Config, now: Timestamp) -> i64 {
         let interval = config.retry_interval_milliseconds;
         let burst = interval.saturating_mul(config.retry_burst);
@@ -146,7 +146,7 @@ impl Retries {
         delay
     }
 
-    /// Every broken invariant, as text.
+    /// Returns every broken invariant, as text.
     pub(super) fn verify(&self) -> impl Iterator<Item = String> {
         let missing = self.withheld.iter().filter(|item| !self.by_item.contains_key(item));
         missing.map(|item| format!("node {item} is withheld and not in the table of what is put off"))

@@ -1,4 +1,4 @@
-//! Rings of objects that wait for each other in foreground deletion.
+//! Cycles of objects that wait for each other in foreground deletion.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::Engine;
 use crate::graph::{EdgeFlag, EdgeId, Flag, NONE, NodeId};
 
 impl Engine {
-    /// If a blocked waiting owner is in a ring of blocking references between waiting owners, makes its own reference
-    /// in that ring non-blocking. A dependent that waits for other reasons is not in one.
+    /// If a blocked waiting owner is in a cycle of blocking references between waiting owners, makes its own reference in that
+    /// cycle non-blocking. A dependent that waits for other reasons is not in one.
     pub(super) fn open_ring(&mut self, node: NodeId) {
         let Some(edge) = self.reference_in_ring(node) else { return };
         let mut remaining: Vec<_> = Vec::new();
@@ -32,12 +32,12 @@ impl Engine {
         self.want_owners(node, remaining, reason);
     }
 
-    /// The node's reference that lies on a ring through it. Searches upward (from dependents to owners) and
-    /// downward in alternate steps and ends when either side is exhausted, so that a long chain on one side costs
-    /// no more than the short one on the other.
+    /// Returns the node's reference that lies on a cycle through it. Searches upward (from dependents to owners) and downward in
+    /// alternate steps and ends when either side is exhausted, so that a long chain on one side costs no more than the short one on
+    /// the other.
     ///
-    /// A reference of an object with a request in flight does not count: it may become non-blocking right now, and
-    /// the outcome queues that object anyway.
+    /// A reference of an object with a request in flight does not count: it may be becoming non-blocking right now, and the outcome
+    /// queues that object anyway.
     fn reference_in_ring(&self, node: NodeId) -> Option<EdgeId> {
         let counted = |edge: &EdgeId| {
             self.graph.edge_has(*edge, EdgeFlag::COUNTED)

@@ -1,5 +1,6 @@
-//! Resources whose watch has broken or lists again. The server may have been restored meanwhile, so what was known of them is not what
-//! anything is deleted for: their objects wait for the next list, or until the watch is resumed; of their owners a live read tells.
+//! Resources whose watch has broken, or which are being listed again. The server may have been restored in the meantime, so nothing
+//! is deleted because of earlier knowledge of them: their objects wait for the next list or for the watch to be resumed, and live
+//! reads verify their owners.
 
 use smallvec::SmallVec;
 
@@ -8,14 +9,14 @@ use super::verdict::ReferenceState;
 use crate::graph::{EdgeId, Flag, NodeId, ResourceIndex};
 
 impl Engine {
-    /// Returns true if the watch of a resource delivers every change, or nothing better is to come.
+    /// Reports whether the watch of a resource delivers every change, or nothing better is to be expected.
     pub(super) fn is_in_sight(&self, resource: ResourceIndex) -> bool {
         !self.config.awaits_lists
             || self.graph.resources.get(resource).is_none_or(crate::graph::Resource::is_current)
     }
 
-    /// Returns true if a decision about an object has to wait for its resource. That, and what its owners' resources have to say, makes
-    /// up for it.
+    /// Reports whether a decision about an object has to wait for its own resource. Waiting for that, and for the resources of its
+    /// owners, makes up for the gap.
     pub(super) fn must_await(&mut self, node: NodeId) -> bool {
         let owners = self.graph.edges_of(node).map(|edge| self.graph.resource(self.graph.owner(edge)));
         let own = self.graph.resource(node);
@@ -29,8 +30,8 @@ impl Engine {
         awaited.contains(&own)
     }
 
-    /// The watch of a resource has broken, or its list begins. Owners that a live read did not find there, or where no watch would show
-    /// them, are read again.
+    /// Handles a resource whose watch has broken, or whose list begins. Owners that a live read did not find there, or that no
+    /// watch would show, are read again.
     pub(super) fn lose_sight(&mut self, resource: ResourceIndex) {
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
         if !std::mem::replace(&mut state.synced, false) {
@@ -46,20 +47,20 @@ impl Engine {
         }
     }
 
-    /// The state of a reference that something may be deleted for. `None` if it leads elsewhere, or a live read has to tell.
+    /// Returns the state of a reference on which a deletion may be based. `None` if it leads elsewhere, or needs a live read.
     pub(super) fn present_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         let class = self.seen_class(edge)?;
         let resource = self.graph.resource(self.graph.owner(edge));
         match class {
             ReferenceState::Lives | ReferenceState::Undecidable | ReferenceState::Unverified => Some(class),
             _ if self.is_in_sight(resource) => Some(class),
-            // A read does not tell whether an owner orphans.
+            // A read does not show whether an owner orphans its dependents.
             ReferenceState::Orphaning(_) => Some(ReferenceState::Unverified),
             ReferenceState::Waiting(_) | ReferenceState::Absent(_) => None,
         }
     }
 
-    /// A resource is current again: whatever waited for that is decided.
+    /// Decides everything that waited for a resource to become current.
     pub(super) fn wake_awaiting(&mut self, resource: ResourceIndex) {
         let state = self.graph.resources.get_mut(resource);
         if !state.is_some_and(|state| std::mem::take(&mut state.is_awaited)) {

@@ -1,4 +1,4 @@
-//! The decision about one object (docs/spec/ownership-gc.md, sections 4.3 and 4.4).
+//! Decision about one object (docs/spec/ownership-gc.md, sections 4.3 and 4.4).
 
 use gc_types::{
     EventRecord, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
@@ -11,20 +11,20 @@ use super::effects::{Action, Context, HeldLanes, PendingEffect};
 use super::verifications::{Finding, Verification};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target};
 
-/// The state of a reference.
+/// State of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceState {
-    /// The owner lives, even if it is being deleted without waiting for its dependents.
+    /// The owner is living, even if it is being deleted without waiting for its dependents.
     Lives,
-    /// The owner waits in foreground deletion.
+    /// The owner is in foreground deletion.
     Waiting(Evidence),
     /// The owner is proven absent.
     Absent(Evidence),
     /// The owner orphans its dependents.
     Orphaning(Evidence),
-    /// It cannot be looked up (unknown kind, impossible scope, failing reads) and counts as living.
+    /// The owner cannot be resolved (unknown kind, impossible scope, failing reads) and counts as living.
     Undecidable,
-    /// The owner has not been looked up yet.
+    /// The owner has not been verified yet.
     Unverified,
 }
 
@@ -63,13 +63,13 @@ impl Engine {
             self.decide(node, &classes);
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
-            // Nothing is to be done any more: earlier failures do not matter.
+            // Nothing is left to do, so earlier failures do not matter.
             self.retries.forget(node, &mut self.clock);
         }
     }
 
-    /// Removes the references to owners which orphan their dependents. True if there are any, or if a live read has to tell. (A
-    /// reference with the UID of such an owner and other coordinates is not a dependent's, and is decided on separately.)
+    /// Removes the references to owners that orphan their dependents. Returns true if there are any, or if a live read has to
+    /// decide. (A reference with the UID of such an owner but other coordinates is not a dependent's, and is decided separately.)
     fn release(&mut self, node: NodeId) -> bool {
         let orphaning = |edge: EdgeId| {
             let owner = self.graph.owner(edge);
@@ -120,13 +120,13 @@ impl Engine {
             .collect()
     }
 
-    /// The state of each reference of an object; starts the live reads that this needs.
+    /// Returns the state of each reference of an object, starting any live reads that this needs.
     pub(super) fn classify(&mut self, node: NodeId) -> Classes {
         let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
         edges.into_iter().map(|edge| (edge, self.class_of(edge))).collect()
     }
 
-    /// The state of a reference; starts the live read that this needs.
+    /// Returns the state of a reference, starting the live read that this may need.
     fn class_of(&mut self, edge: EdgeId) -> ReferenceState {
         if let Some(class) = self.present_class(edge) {
             return class;
@@ -141,9 +141,9 @@ impl Engine {
         }
     }
 
-    /// The state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read: that an owner is gone,
-    /// or waits for its dependents, is believed when two answers say so. One is its watch; the other the answer to our DELETE of it,
-    /// to a read, or to the list of a barrier.
+    /// Returns the state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read. That an
+    /// owner is gone, or waits for its dependents, takes two answers: its watch, and the response to our DELETE of it, to a read,
+    /// or to the list of a barrier.
     pub(super) fn seen_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
@@ -172,13 +172,13 @@ impl Engine {
         } else if deletion.deleting && orphans {
             ReferenceState::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
         } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
-            // It may have stopped waiting already, and live on because of other finalizers.
+            // It may have stopped waiting already, and still exist because of other finalizers.
             ReferenceState::Unverified
         } else if deletion.deleting
             && deletion.foreground
             && self.graph.resources.is_behind(self.graph.resource(owner))
         {
-            // Only a stale list has shown this state: it may no longer wait.
+            // Only a stale list has shown this state, so it may no longer wait.
             return None;
         } else if deletion.deleting && deletion.foreground {
             ReferenceState::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
@@ -187,14 +187,14 @@ impl Engine {
         })
     }
 
-    /// Reports whether a DELETE of ours is unanswered, whose answer tells what becomes of an owner.
+    /// Reports whether a DELETE of ours is unanswered, whose response will show the state of an owner.
     pub(super) fn is_being_deleted(&self, owner: NodeId) -> bool {
         self.graph.has(owner, Flag::IN_FLIGHT)
             && self.effects.asked(&self.graph.uid(owner)) == Some(Action::Delete)
     }
 
-    /// Reports whether the definition of an owner's kind was removed, too: all objects of the kind were deleted before. Where no watch
-    /// shows definitions, discovery tells.
+    /// Reports whether the definition of an owner's kind was removed, too, which means that all objects of the kind were deleted
+    /// before. If no watch covers definitions, discovery decides.
     pub(super) fn is_definition_removed(&self, owner: NodeId) -> bool {
         let state = self.graph.resources.get(self.graph.resource(owner));
         state.is_some_and(|state| {
@@ -202,15 +202,14 @@ impl Engine {
         })
     }
 
-    /// Reports whether an owner may have stopped waiting for its dependents, whatever was observed since the request
-    /// for it.
+    /// Reports whether an owner may have stopped waiting for its dependents, whatever has been observed since the request.
     pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
         let asked = || self.effects.asked(&self.graph.uid(owner));
         self.finishing.contains(&owner)
             || self.graph.has(owner, Flag::IN_FLIGHT) && asked() == Some(Action::Finalizer)
     }
 
-    /// The state of a reference as far as is known now; starts nothing.
+    /// Returns the state of a reference as far as it is known now, without starting anything.
     pub(crate) fn known_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         if let Some(class) = self.seen_class(edge) {
             return Some(class);
@@ -229,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// The state of a reference by what the watch has said of its owner, and a read is to confirm.
+    /// Returns the state of a reference according to its owner's watch, which a read has to confirm.
     fn reported_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         let fact = self.reported_state(self.graph.owner(edge)).filter(|_| self.graph.matches(edge))?;
         Some(match fact {
@@ -253,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// The decision table of 4.4.
+    /// Applies the decision table of 4.4.
     fn decide(&mut self, node: NodeId, classes: &Classes) {
         let mut dead: SmallVec<[EdgeId; 2]> = SmallVec::new();
         let (mut living, mut waiting) = (false, false);
@@ -309,7 +308,8 @@ impl Engine {
         self.want_delete(node, policy, Reason { verdict, owners, evidence });
     }
 
-    /// That every object of an owner's kind vanished in one list, if that is why it is taken for absent.
+    /// Returns the evidence that every object of an owner's kind vanished in one list, if the owner is taken for absent because of
+    /// that.
     fn vanished_kind(&self, edge: EdgeId) -> Option<Evidence> {
         let Target::Place(resource, _) = self.graph.target(edge) else { return None };
         if self.present_class(edge).is_some() {
@@ -319,7 +319,7 @@ impl Engine {
         Some(Evidence::KindVanished { resource: self.graph.resource_id(resource), at })
     }
 
-    /// An object whose version is unknown is read right before a request about it.
+    /// Reports whether an object must be read right before a request about it, because its version is unknown.
     fn must_read(&self, node: NodeId) -> bool {
         self.graph.version(node) == ResourceVersion::UNKNOWN && !self.graph.has(node, Flag::FRESH)
     }
@@ -376,7 +376,7 @@ impl Engine {
         self.effects.decide_about(uid, action, PendingEffect { request, reason, context, lanes });
     }
 
-    /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was observed elsewhere.
+    /// Writes one Kubernetes Event per wrong reference (10.2, R-13), once the owner was observed elsewhere.
     fn report_wrong_references(&mut self, node: NodeId) {
         let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
         for edge in edges {

@@ -1,4 +1,4 @@
-//! The claims about owners that were not observed, with the live reads that verify them.
+//! Claims about owners that were not observed, and the live reads that verify them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use super::identity::Identity;
 use super::retry::backoff;
 use crate::graph::{NodeId, ResourceIndex};
 
-/// The result of the live read.
+/// Result of the live read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// None yet.
+    /// There is none yet.
     Nothing,
-    /// The owner, and whether it waits in foreground deletion.
+    /// The owner exists; `waiting` if it is in foreground deletion.
     There { waiting: bool },
-    /// A proof that it does not exist there.
+    /// A proof that the owner does not exist there.
     Absent { at: Timestamp },
 }
 
-/// The state of one claim.
+/// State of one claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Verification {
     pub(crate) finding: Finding,
     pub(crate) failures: u32,
-    /// Live reads that found the owner there.
+    /// Number of live reads that found the owner there.
     reads: u32,
-    /// Live reads since then that found it absent.
+    /// Number of live reads since then that found it absent.
     absences: u32,
     next: NextRead,
 }
 
-/// The state of the next live read. A claim has at most one, so its timer is removed with it, and an answer for a
-/// claim that was dropped and created again does not start a second series of reads.
+/// State of the next live read. A claim has at most one, so its timer is removed with it, and an answer for a claim that was
+/// dropped and created again does not start a second series of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextRead {
     /// None is scheduled.
     Never,
-    /// A timer runs until then.
+    /// A timer runs until this time.
     At(Timestamp),
-    /// It is at this position in the queue.
+    /// At this position in the queue.
     Queued(u64),
     InFlight,
 }
@@ -96,13 +96,13 @@ impl Verification {
         }
     }
 
-    /// Reports whether the claim is decided, even if it cannot be known.
+    /// Reports whether the claim is decided, including that the answer cannot be known.
     fn is_settled(&self, tolerated: u32) -> bool {
         self.finding != Finding::Nothing || self.failures >= tolerated
     }
 }
 
-/// The claims, and what is remembered of those that were proven false.
+/// All claims, and what is remembered of those that were proven false.
 #[derive(Clone, Debug)]
 pub(super) struct Verifications {
     by_claim: BTreeMap<Identity, Verification>,
@@ -113,7 +113,7 @@ pub(super) struct Verifications {
 }
 
 impl Verifications {
-    /// No claim is known; this many proofs of absence will be remembered.
+    /// Creates an empty table that will remember this number of proofs of absence.
     pub(super) fn new(absent_owners: usize) -> Self {
         Self {
             by_claim: BTreeMap::new(),
@@ -127,7 +127,8 @@ impl Verifications {
         self.by_claim.get(identity)
     }
 
-    /// The state of a claim. The first call begins to verify it after a time for its owner to arrive, unless it was proven false before.
+    /// Returns the state of a claim. The first call begins to verify it, after some time for its owner to arrive, unless it was
+    /// proven false before.
     pub(super) fn begin(
         &mut self,
         identity: Identity,
@@ -155,7 +156,7 @@ impl Verifications {
         })
     }
 
-    /// The timer of a live read expired.
+    /// Handles the expired timer of a live read.
     pub(super) fn read_due(&mut self, identity: Identity) {
         let Some(verification) = self.by_claim.get_mut(&identity) else { return };
         let place = self.next_place;
@@ -164,25 +165,25 @@ impl Verifications {
         self.queue.insert(place, identity);
     }
 
-    /// The next claim whose owner is to be read.
+    /// Returns the next claim whose owner is to be read.
     pub(super) fn next_due(&mut self) -> Option<Identity> {
         self.queue.pop_first().map(|(_, identity)| identity)
     }
 
-    /// The live read of a claim is sent.
+    /// Records that the live read of a claim was sent.
     pub(super) fn sent(&mut self, identity: &Identity) {
         if let Some(verification) = self.by_claim.get_mut(identity) {
             verification.next = NextRead::InFlight;
         }
     }
 
-    /// No dependent makes the claim whose live read was due.
+    /// Drops a claim whose live read was due but which no dependent makes any more.
     pub(super) fn drop_due(&mut self, identity: &Identity) {
         self.by_claim.remove(identity);
     }
 
-    /// The answer to a live read, of which `needed` that find nothing prove the absence. Returns whether it changes what dependents
-    /// can be decided on.
+    /// Takes the answer to a live read, of which `needed` have to find nothing to prove the absence. Returns whether it changes the
+    /// decisions about dependents.
     pub(super) fn answered(
         &mut self,
         identity: &Identity,
@@ -204,7 +205,7 @@ impl Verifications {
         verification.finding != finding || failures < tolerated && verification.failures >= tolerated
     }
 
-    /// A claim needs no verification any more.
+    /// Forgets a claim that no longer needs verification.
     pub(super) fn forget(&mut self, identity: &Identity, clock: &mut Clock) {
         match self.by_claim.remove(identity).map(|claim| claim.next) {
             Some(NextRead::At(due)) => clock.cancel(due, Timer::OwnerRead(identity.clone())),
@@ -213,13 +214,13 @@ impl Verifications {
         }
     }
 
-    /// A claim about this owner, if there is one.
+    /// Returns a claim about this owner, if there is one.
     pub(super) fn of_owner(&self, owner: NodeId) -> Option<(&Identity, &Verification)> {
         let first = Identity { owner, resource: 0, namespace: Arc::from(""), name: Arc::from("") };
         self.by_claim.range(first..).next().filter(|(identity, _)| identity.owner == owner)
     }
 
-    /// Forgets all claims, and what was proven. Returns the claims.
+    /// Forgets and returns all claims, and forgets all proofs.
     pub(super) fn doubt(&mut self, clock: &mut Clock) -> impl Iterator<Item = Identity> + use<> {
         self.absent.clear();
         clock.cancel_owner_reads();
@@ -227,7 +228,8 @@ impl Verifications {
         std::mem::take(&mut self.by_claim).into_keys()
     }
 
-    /// Forgets the claims about owners of some resources that are not known to live, and the absences there. Returns the claims.
+    /// Forgets and returns the claims about owners of some resources that are not known to be living, and forgets the absences
+    /// there.
     pub(super) fn doubt_in(
         &mut self,
         resources: &BTreeMap<ResourceIndex, ResourceId>,
@@ -245,7 +247,7 @@ impl Verifications {
         doubted
     }
 
-    /// An owner does not exist where a reference claims it.
+    /// Remembers that an owner does not exist where a reference claims it.
     pub(super) fn remember_absent(&mut self, claim: Claim, at: Timestamp) {
         self.absent.remember(claim, at);
     }
@@ -255,7 +257,7 @@ impl Verifications {
         !self.absent.is_empty()
     }
 
-    /// The owner with this UID was observed.
+    /// Forgets the absence of the owner with this UID, which was observed.
     pub(super) fn forget_absent(&mut self, uid: &Uid) {
         self.absent.forget(uid);
     }
@@ -265,7 +267,7 @@ impl Verifications {
         self.by_claim.is_empty()
     }
 
-    /// Reports whether a claim is decided, even if it cannot be known, or there is none.
+    /// Reports whether a claim is decided, including that the answer cannot be known, or does not exist.
     pub(super) fn is_settled(&self, identity: &Identity, config: &Config) -> bool {
         let tolerated = config.failures_before_undecidable;
         self.get(identity).is_none_or(|claim| claim.is_settled(tolerated))
@@ -276,7 +278,7 @@ impl Verifications {
         self.queue.values().all(|identity| self.is_settled(identity, config))
     }
 
-    /// Every broken invariant, as text.
+    /// Returns every broken invariant, as text.
     pub(super) fn verify(&self, is_live: impl Fn(NodeId) -> bool) -> impl Iterator<Item = String> {
         let broken = self.queue.len() > self.by_claim.len();
         let queued = broken.then(|| "more live reads are queued than are wanted".to_owned());

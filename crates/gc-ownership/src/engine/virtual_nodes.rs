@@ -1,5 +1,5 @@
-//! Owners that have not been observed where a reference claims them to be: one live read per claim, shared by every
-//! dependent that makes it; owners that live but never arrive on a watch are read again with growing delays.
+//! Owners that have not been observed where a reference claims them to be: one live read per claim, shared by every dependent that
+//! makes it; owners that exist but never arrive on a watch are read again with growing delays.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use super::identity::Identity;
 use super::verifications::{Finding, Verification};
 use crate::graph::{EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
 
-/// Number of live reads that must find an owner absent of whose kind every object vanished in one list.
+/// Number of live reads that must find an owner absent if all objects of its kind vanished in one list.
 const READS_OF_VANISHED: u32 = 2;
 
 impl Engine {
-    /// The state of the claim that a reference makes; the first call starts the live read.
+    /// Returns the state of the claim that a reference makes; the first call starts the live read.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
         let identity = self.identity(edge, resource);
         let (graph, owner) = (&self.graph, identity.owner);
         let is_known = graph.is_reported_gone(owner) || graph.has(owner, Flag::WAITING);
-        // Its watch has said what a read is to confirm: nothing better will arrive.
+        // The watch has reported what a read is to confirm, and nothing better will arrive.
         let is_reported = is_known && self.is_in_sight(graph.resource(owner));
         let patience = if is_reported { 0 } else { self.config.verify_patience_milliseconds };
         let claim = |identity: &Identity| claim(graph, identity);
         self.verifications.begin(identity, claim, patience, &mut self.clock)
     }
 
-    /// The watch of an owner has reported something about it that a second answer is to confirm. Its dependents are decided on then; at once
-    /// only those that claim it to be elsewhere.
+    /// Handles a report from the watch of an owner that a second answer has to confirm. Its dependents are decided on then; only
+    /// those that claim it to be elsewhere are decided immediately.
     pub(super) fn confirm_report(&mut self, owner: NodeId) {
         if !self.is_in_sight(self.graph.resource(owner)) || self.is_definition_removed(owner) {
             self.enqueue_dependents(owner);
@@ -45,8 +45,8 @@ impl Engine {
         self.read_reported(owner);
     }
 
-    /// Reads an owner of which its watch has reported something, once for all dependents; not while the answer to our DELETE of it is
-    /// still to come, which tells as well.
+    /// Reads an owner after a report from its watch, once for all dependents; not while the response to our DELETE of it is still
+    /// to come, which serves as well.
     pub(super) fn read_reported(&mut self, owner: NodeId) {
         let claimed = self.other_dependents(owner).next();
         if let Some(edge) = claimed.filter(|_| !self.is_being_deleted(owner)) {
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// The state of that claim, without starting anything.
+    /// Returns the state of such a claim, without starting anything.
     pub(super) fn known_verification(&self, edge: EdgeId, resource: ResourceIndex) -> Option<&Verification> {
         self.verifications.get(&self.identity(edge, resource))
     }
@@ -117,7 +117,7 @@ impl Engine {
         });
     }
 
-    /// Returns what the watch has said about an owner, if a live read is to confirm it.
+    /// Returns the watch's report about an owner, if a live read has to confirm it.
     pub(super) fn reported_state(&self, owner: NodeId) -> Option<Evidence> {
         let (uid, resource_version) = (self.graph.uid(owner), self.graph.version(owner));
         if self.graph.is_reported_gone(owner) {
@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// The answer to a live read.
+    /// Takes the answer to a live read.
     pub(super) fn owner_read(&mut self, identity: &Identity, uid: &Uid, outcome: Outcome) {
         if self.graph.find(uid) != Some(identity.owner) {
             return;
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Reports whether a claim is about where the watch of its resource, which works, has shown the owner last.
+    /// Reports whether a claim is about the place where the working watch of its resource has last shown the owner.
     fn is_where_shown(&self, identity: &Identity) -> bool {
         let owner = identity.owner;
         self.graph.resource(owner) == identity.resource
@@ -160,12 +160,12 @@ impl Engine {
             && self.is_in_sight(identity.resource)
     }
 
-    /// A live read has found an owner. If it waits for its dependents as its watch says, nothing more is read.
+    /// Handles a live read that found an owner. If that waits for its dependents, as its watch says, nothing more is read.
     fn waiting_confirmed(&mut self, identity: &Identity, object: &ObservedObject) {
         if self.is_where_shown(identity) {
             self.shown(identity.owner, object);
             let is_shown = self.waiting.get(&identity.owner).is_some_and(|waiting| waiting.is_shown);
-            // What only a stale list has shown is still decided on by what the read has found.
+            // Owners that only a stale list has shown are still decided by the result of the read.
             if is_shown && !self.graph.resources.is_behind(identity.resource) {
                 self.verifications.forget(identity, &mut self.clock);
                 self.enqueue_claimants(identity);
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Live reads have found no owner. If its watch says the same, nothing more is read.
+    /// Handles live reads that found no owner. If its watch says the same, nothing more is read.
     fn removal_confirmed(&mut self, identity: &Identity) {
         let is_absent = self
             .verifications
@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// An answer that shows an object which is known as one of another resource is the answer to another request.
+    /// Treats a response that shows an object known under another resource as the response to another request.
     pub(super) fn unless_crossed(&self, outcome: Outcome, resource: ResourceIndex) -> Outcome {
         let Outcome::Found(object) = &outcome else { return outcome };
         let is_crossed = self.graph.find(&object.uid).is_some_and(|node| {
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// The owner was observed at its place: claims of that place need no more live reads.
+    /// Ends the live reads for claims about the place at which the owner was observed.
     pub(super) fn claims_confirmed(&mut self, owner: NodeId) {
         if self.verifications.remembers_absent() {
             self.verifications.forget_absent(&self.graph.uid(owner));
@@ -227,8 +227,7 @@ impl Engine {
         self.verifications.forget(&identity, &mut self.clock);
     }
 
-    /// This owner does not exist and has no dependents left: it is forgotten, and the proof of its absence is
-    /// remembered.
+    /// Forgets an owner that does not exist and has no dependents left; the proof of its absence is remembered.
     pub(super) fn release_owner(&mut self, owner: NodeId) {
         if self.graph.has_dependents(owner) {
             return;
@@ -261,9 +260,9 @@ impl Engine {
         }
     }
 
-    /// History went backwards: no proof of absence is valid any more, and every claim is verified again.
+    /// Voids all proofs of absence because history went backwards, so that every claim is verified again.
     pub(super) fn doubt_absence(&mut self) {
-        // Items that waited for a live read have to request it again, also where the owner is known at another place.
+        // Items that waited for a live read have to request it again, even if the owner is known at another place.
         for identity in self.verifications.doubt(&mut self.clock) {
             self.enqueue_claimants(&identity);
         }
@@ -280,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Evidence for a claim that was proven false.
+    /// Returns the evidence for a claim that was proven false.
     pub(super) fn absence(&self, owner: NodeId, at: Timestamp) -> Evidence {
         Evidence::ReadAbsent { owner: self.graph.uid(owner), at }
     }

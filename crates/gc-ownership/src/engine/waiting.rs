@@ -15,29 +15,30 @@ use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, Resource, Reso
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingOwner {
-    /// `orphan` is processed before `foregroundDeletion`.
+    /// True for `orphan`, which is processed before `foregroundDeletion`.
     pub(crate) orphan: bool,
-    /// An answer to a request of ours has shown that it waits. What its watch says is not enough to delete or release its dependents.
+    /// True once a response to a request of ours has shown that it waits. Its watch alone is not enough to delete or release its
+    /// dependents.
     pub(crate) is_shown: bool,
-    /// The version at which the mark was seen; not below that of the mark itself.
+    /// Version at which the mark was seen; not below that of the mark itself.
     pub(crate) mark: ResourceVersion,
-    /// Effects from this number on were created after the mark was seen.
+    /// First effect number after the mark was seen.
     pub(crate) mark_effect: u64,
     pub(crate) since: Timestamp,
-    /// Since when only lagging resources block it.
+    /// Time since which only lagging resources block it.
     pub(crate) ready_since: Option<Timestamp>,
-    /// References that block it.
+    /// Number of references that block it.
     pub(crate) blocking: usize,
-    /// The resource whose progress it waits for.
+    /// Resource whose progress it waits for.
     pub(crate) held_by: Option<ResourceIndex>,
-    /// When it stops waiting for lagging resources.
+    /// Time at which it stops waiting for lagging resources.
     pub(crate) give_up: Option<Timestamp>,
-    /// Resources that were served when it was marked and withdrawn since, and that had or may have had dependents of it.
+    /// Resources that were served when it was marked and have been withdrawn since, and that had or may have had dependents of it.
     pub(crate) withdrawn: BTreeSet<ResourceIndex>,
 }
 
 impl Engine {
-    /// Updates the table of waiting owners by an observation of one, which is an answer to a request of ours or not.
+    /// Updates the table of waiting owners with an observation of one. `is_shown` is true for a response to a request of ours.
     pub(super) fn update_waiting(&mut self, node: NodeId, is_shown: bool) {
         let deletion = self.graph.deletion(node);
         let should = deletion.deleting && (deletion.foreground || deletion.orphan);
@@ -54,8 +55,8 @@ impl Engine {
         }
     }
 
-    /// The resources that were withdrawn a short time ago. An owner that orphans its dependents may have been marked, and seen to wait,
-    /// before: a stale list shows it as it was until its watch delivers the mark again.
+    /// Returns the resources that were withdrawn recently. An owner that orphans its dependents may have been marked, and seen to
+    /// wait, before: a stale list shows it as it was until its watch delivers the mark again.
     fn withdrawn_lately(&self) -> BTreeSet<ResourceIndex> {
         let (now, longest) = (self.clock.now(), self.config.withdrawn_wait_milliseconds);
         let is_late = |at: Option<Timestamp>| at.is_some_and(|at| now < at.after(longest));
@@ -85,7 +86,7 @@ impl Engine {
             },
         );
         self.count_blocking(node);
-        // Dependents first: the owner is decided on after them.
+        // Dependents come first; the owner is decided on after them.
         if self.is_shown_waiting(node) {
             self.enqueue_dependents(node);
         } else {
@@ -94,7 +95,8 @@ impl Engine {
         self.enqueue(node);
     }
 
-    /// An answer to a request of ours shows an object. If it waits there as its watch says, what that means for its dependents is done.
+    /// Handles a response to a request of ours that shows an object. If it waits there, as its watch says, its dependents are
+    /// decided on.
     pub(super) fn shown(&mut self, node: NodeId, object: &ObservedObject) {
         let deletion = object.deletion;
         let Some(waiting) = self.waiting.get_mut(&node) else { return };
@@ -105,12 +107,12 @@ impl Engine {
         }
     }
 
-    /// Reports whether an answer to a request of ours has shown that an owner waits.
+    /// Reports whether a response to a request of ours has shown that an owner waits.
     pub(super) fn is_shown_waiting(&self, owner: NodeId) -> bool {
         !self.config.awaits_lists || self.waiting.get(&owner).is_some_and(|waiting| waiting.is_shown)
     }
 
-    /// A list shows an owner: what answers have shown before may be of another history.
+    /// Doubts earlier responses about an owner that a list shows: they may belong to another history.
     pub(super) fn doubt_waiting(&mut self, node: NodeId) {
         if let Some(waiting) = self.waiting.get_mut(&node) {
             waiting.is_shown = false;
@@ -149,8 +151,8 @@ impl Engine {
         }
     }
 
-    /// Counts one reference for its owner, if that waits in foreground deletion and the reference blocks. Only a
-    /// reference that really leads to the owner does; one to itself would never be released.
+    /// Counts one reference for its owner, if that is in foreground deletion and the reference blocks. It must really lead to the
+    /// owner; one to itself would never be released.
     pub(super) fn count_edge(&mut self, edge: EdgeId) {
         let owner = self.graph.owner(edge);
         if !self.graph.has(owner, Flag::WAITING)
@@ -167,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Discovery changed where references point: count again.
+    /// Counts again after discovery changed where references lead.
     pub(super) fn recount_blocking(&mut self) {
         for owner in self.waiting.keys().copied().collect::<Vec<_>>() {
             if let Some(waiting) = self.waiting.get_mut(&owner) {
@@ -183,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// References were removed: uncount them. Call before new ones of the same dependent are counted.
+    /// Uncounts references that were removed. Call it before new ones of the same dependent are counted.
     pub(super) fn uncount(&mut self, unlinked: &[UnlinkedOwner]) {
         for lost in unlinked.iter().filter(|lost| lost.counted) {
             if let Some(waiting) = self.waiting.get_mut(&lost.owner) {
@@ -192,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// Owners that lost a reference: waiting ones may be done, others may have no dependents left.
+    /// Checks owners that lost a reference: waiting ones may be done, others may have no dependents left.
     pub(super) fn after_unlink(&mut self, unlinked: &[UnlinkedOwner]) {
         for lost in unlinked {
             if let Some(waiting) = self.waiting.get(&lost.owner) {
@@ -215,19 +217,19 @@ impl Engine {
         self.other_dependents(owner).next().is_some()
     }
 
-    /// The references of other objects that lead to this owner.
+    /// Returns the references of other objects that lead to this owner.
     pub(crate) fn other_dependents(&self, owner: NodeId) -> impl Iterator<Item = EdgeId> {
         self.graph
             .dependents_of(owner)
             .filter(move |&edge| self.graph.dependent(edge) != owner && self.graph.matches(edge))
     }
 
-    /// Reconciles a waiting owner: is it done?
+    /// Reconciles a waiting owner, which may be done.
     pub(super) fn evaluate_waiting(&mut self, node: NodeId) {
         let Some(waiting) = self.waiting.get(&node) else { return };
         let (orphan, blocked) = (waiting.orphan, waiting.blocking > 0);
         if !self.is_shown_waiting(node) && self.has_other_dependents(node) {
-            // They come first, and a second answer comes before them.
+            // Its dependents come first, and a second answer comes before them.
             self.read_reported(node);
             return;
         }
@@ -267,9 +269,9 @@ impl Engine {
         self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
     }
 
-    /// Returns true if all objects of a resource that existed when the owner was marked have been observed. Dependents of an owner that orphans
-    /// them are lost if one of them is not known, so two answers must show that none was left out: what the watch says of its progress is
-    /// one, each list since the mark another.
+    /// Reports whether all objects of a resource that existed when the owner was marked have been observed. Dependents of an owner
+    /// that orphans them are lost if one of them is not known, so two answers must show that none was left out: the progress of the
+    /// watch is one, and each list since the mark another.
     pub(super) fn has_caught_up(
         &self,
         node: NodeId,
@@ -284,8 +286,8 @@ impl Engine {
             return true;
         }
         if self.is_listed_with(node, resource) {
-            // Only at its end does a list show whether the server was restored. Until then the version of the mark may be of another
-            // history than the progress of the other resources.
+            // Only the end of a list shows whether the server was restored. Until then, the version of the mark may belong to
+            // another history than the progress of the other resources.
             return false;
         }
         if self.graph.namespace(node) != CLUSTER && state.info.scope == Scope::Cluster {
@@ -305,12 +307,12 @@ impl Engine {
         answers + usize::from(is_reached) >= needed
     }
 
-    /// Returns true if an owner that orphans its dependents waits for a list of a resource.
+    /// Reports whether an owner that orphans its dependents waits for a list of a resource.
     pub(super) fn needs_list(&self, node: NodeId, waiting: &WaitingOwner, resource: ResourceIndex) -> bool {
         waiting.orphan && !self.has_caught_up(node, waiting, resource)
     }
 
-    /// Returns true for an owner's own resource in the middle of a list.
+    /// Reports whether this is the owner's own resource, in the middle of a list.
     fn is_listed_with(&self, node: NodeId, resource: ResourceIndex) -> bool {
         resource == self.graph.resource(node)
             && self.graph.resources.get(resource).is_some_and(|state| state.listing)
@@ -324,8 +326,8 @@ impl Engine {
             && self.waiting.get(&node).is_some_and(|waiting| waiting.mark != ResourceVersion::UNKNOWN)
     }
 
-    /// A resource is about to be withdrawn: its objects will not be known any more, and may come back with it. Owners that wait for
-    /// some of them, or did not know all of them yet, wait for the resource.
+    /// Notes that a resource is about to be withdrawn: its objects will no longer be known, and may come back with it. Owners that
+    /// wait for some of them, or did not know all of them yet, wait for the resource.
     pub(super) fn note_withdrawal(&mut self, id: ResourceId) {
         let Some(resource) = self.graph.resources.index(id) else { return };
         if self.graph.resources.get(resource).is_some_and(|state| state.definition_removed) {
@@ -342,29 +344,29 @@ impl Engine {
             if let Some(waiting) = self.waiting.get_mut(&owner)
                 && waiting.withdrawn.insert(resource)
             {
-                // The time that it has waited for others is not the time of this absence.
+                // The time that it has waited for others does not count towards this absence.
                 waiting.ready_since = None;
             }
         }
     }
 
-    /// A resource that was withdrawn is served again: the time that its absence took is not that of its lists.
+    /// Restarts the wait for a resource that is served again: the time of its absence does not count towards its lists.
     pub(super) fn restart_wait(&mut self, resource: ResourceIndex) {
         for waiting in self.waiting.values_mut().filter(|waiting| waiting.withdrawn.contains(&resource)) {
             waiting.ready_since = None;
         }
     }
 
-    /// A CustomResourceDefinition was removed: all its objects were deleted before, so none of them comes back, and no owner waits
-    /// for their resource.
+    /// Handles the removal of a CustomResourceDefinition: all its objects were deleted before, so none of them comes back, and no
+    /// owner waits for their resource.
     pub(super) fn definition_removed(&mut self, node: NodeId) {
         if self.is_of_definitions(self.graph.resource(node)) {
             self.release_defined(&self.graph.key(node).name);
         }
     }
 
-    /// A watch reports the removal of something that the graph does not know, or that a live read did not find before. If that was a
-    /// definition, it tells the same.
+    /// Handles the removal, reported by a watch, of an object that the graph does not know or that a live read did not find. If it
+    /// was a definition, the same follows.
     pub(super) fn absence_confirmed(&mut self, key: &ObjectKey, resource: ResourceIndex) {
         let is_there = |node: NodeId| {
             self.graph.has(node, Flag::OBSERVED)
@@ -380,7 +382,7 @@ impl Engine {
         self.graph.resources.get(resource).is_some_and(Resource::is_of_definitions)
     }
 
-    /// No owner waits any more for the resources of a definition with this name.
+    /// Stops all waiting for the resources of a definition with this name.
     fn release_defined(&mut self, name: &str) {
         for resource in self.graph.resources.defined_by(name) {
             if let Some(state) = self.graph.resources.get_mut(resource) {
@@ -395,7 +397,7 @@ impl Engine {
             for owner in released {
                 self.enqueue(owner);
             }
-            // Removals of its objects that its watch has reported need no read: their definition tells the same.
+            // Removals of its objects that its watch has reported need no read, because the definition's removal confirms them.
             for node in self.graph.slots() {
                 if self.graph.is_reported_gone(node) && self.graph.resource(node) == resource {
                     self.enqueue_dependents(node);
@@ -404,7 +406,7 @@ impl Engine {
         }
     }
 
-    /// The resources that have not caught up with an owner's mark.
+    /// Returns the resources that have not caught up with an owner's mark.
     fn lagging(&self, node: NodeId) -> Vec<ResourceIndex> {
         let Some(waiting) = self.waiting.get(&node) else { return Vec::new() };
         self.graph
@@ -415,14 +417,13 @@ impl Engine {
             .collect()
     }
 
-    /// The resources that have not caught up with an owner's mark, by number.
+    /// Returns the resources that have not caught up with an owner's mark, by number.
     pub(crate) fn lagging_resources(&self, node: NodeId) -> Vec<ResourceId> {
         self.lagging(node).into_iter().map(|index| self.graph.resource_id(index)).collect()
     }
 
-    /// true once all objects that existed when the owner was marked have been observed, or the wait for
-    /// resources that cannot catch up is over. Otherwise asks the lagging ones to catch up; their progress queues the
-    /// owner again.
+    /// reports whether all objects that existed when the owner was marked have been observed, or the wait for resources that
+    /// cannot catch up is over. Otherwise asks the lagging ones to catch up; their progress queues the owner again.
     fn caught_up(&mut self, node: NodeId) -> bool {
         let (now, lagging) = (self.clock.now(), self.lagging(node));
         let Some(&first) = lagging.first() else { return true };
@@ -463,7 +464,7 @@ impl Engine {
         false
     }
 
-    /// History went backwards: earlier barriers prove nothing about it, and waiting owners request new ones.
+    /// Voids earlier barriers because history went backwards; waiting owners request new ones.
     pub(super) fn doubt_marks(&mut self) {
         let next_effect = self.effects.next_number();
         for waiting in self.waiting.values_mut() {
@@ -474,7 +475,7 @@ impl Engine {
         }
     }
 
-    /// A resource was listed again: marks of its owners may be of another history, and what was proven before covers none of those.
+    /// Voids earlier proofs for owners of a resource that was listed again: their marks may belong to another history.
     pub(super) fn doubt_marks_of(&mut self, resource: ResourceIndex) {
         let next_effect = self.effects.next_number();
         let is_of = |owner: &NodeId| self.graph.resource(*owner) == resource;
@@ -500,7 +501,7 @@ impl Engine {
         }
     }
 
-    /// All changes of a resource up to a version have been observed.
+    /// Records that all changes of a resource up to a version have been observed.
     pub(super) fn progressed(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         let Some(state) = self.graph.resources.get_mut(resource) else { return };
         state.delivered = state.delivered.max(version);

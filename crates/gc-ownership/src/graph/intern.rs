@@ -15,7 +15,7 @@ impl<K: Ord + Clone> Interner<K> {
         Self { ids: BTreeMap::new(), entries: Vec::new(), free: Vec::new() }
     }
 
-    /// The number of a text, which has one more user now.
+    /// Interns a text and returns its number, adding one user.
     pub(crate) fn intern<Q>(&mut self, text: &Q) -> u32
     where
         K: std::borrow::Borrow<Q>,
@@ -46,7 +46,7 @@ impl<K: Ord + Clone> Interner<K> {
         self.ids.get(text).copied()
     }
 
-    /// Removes one user; true if it was the last one.
+    /// Removes one user, and returns whether it was the last one.
     pub(crate) fn release(&mut self, id: u32) -> bool {
         let Some(entry) = self.entries.get_mut(id as usize) else { return false };
         let Some((text, users)) = entry else { return false };
@@ -64,7 +64,7 @@ impl<K: Ord + Clone> Interner<K> {
         self.entries.get(id as usize).and_then(|entry| entry.as_ref().map(|(text, _)| text))
     }
 
-    /// Every text with its number and users, by number.
+    /// Returns every text with its number and users, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &K, u32)> {
         self.entries.iter().enumerate().filter_map(|(id, entry)| {
             let (text, users) = entry.as_ref()?;

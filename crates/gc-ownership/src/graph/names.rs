@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// Slot sizes in bytes; a name takes the smallest that is large enough.
 const SIZES: [usize; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 255];
-/// The class of names that are longer than any Kubernetes name may be (they occur in references only).
+/// Class of names that are longer than any Kubernetes name may be (they occur in references only).
 const LONG: u8 = 255;
 const CHUNK_SLOTS: usize = 1024;
 
-/// The place of a name. Packed, so that a node of the graph has room for a resource number of four bytes.
+/// Location of a name. Packed, so that a node of the graph has room for a resource number of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(2))]
 pub(crate) struct NameAt {

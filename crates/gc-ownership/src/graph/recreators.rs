@@ -36,7 +36,7 @@ impl Recreators {
         }
     }
 
-    /// The nodes that have one, and how many nodes the texts count.
+    /// Returns the nodes that have a recreator, and how many nodes the texts count.
     pub(super) fn census(&self) -> (impl Iterator<Item = NodeId> + '_, usize) {
         let users = self.texts.iter().map(|(_, _, users)| users as usize).sum();
         (self.of_nodes.keys().copied(), users)

@@ -1,4 +1,4 @@
-//! The served resources, and which one the kind of a reference leads to.
+//! Served resources, and the resource that the kind of a reference leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,53 +7,53 @@ use gc_types::{ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp};
 
 use super::intern::KindText;
 
-/// Dense number of a resource within this process. Definitions that come and go use up numbers: four bytes, which a node of the graph
-/// has room for, last longer than the memory of any machine.
+/// Dense number of a resource within this process. Definitions that come and go use up numbers: four bytes, for which a node of the
+/// graph has room, last longer than the memory of any machine.
 pub(crate) type ResourceIndex = u32;
-/// "No resource."
+/// Stands for no resource.
 pub(crate) const NO_RESOURCE: ResourceIndex = ResourceIndex::MAX;
 
-/// The state of one resource.
+/// State of one resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     pub(crate) info: ResourceInfo,
-    /// Discovery contains it.
+    /// True if discovery contains it.
     pub(crate) served: bool,
-    /// Its list was complete at least once.
+    /// True once its list has been complete.
     pub(crate) ever_synced: bool,
-    /// Its list is complete and its watch delivers.
+    /// True if its list is complete and its watch delivers.
     pub(crate) synced: bool,
-    /// A list is in progress.
+    /// True while a list is in progress.
     pub(crate) listing: bool,
-    /// The mark of objects contained in the last (or present) list.
+    /// Mark of objects contained in the last (or current) list.
     pub(crate) parity: bool,
-    /// Every change up to this version was delivered.
+    /// Version up to which every change was delivered.
     pub(crate) progress: ResourceVersion,
     /// Number of its known objects.
     pub(crate) objects: usize,
-    /// The newest version that was ever delivered. An older list comes from a restored server or from a stale cache:
-    /// objects missing from it may well exist.
+    /// Newest version that was ever delivered. An older list comes from a restored server or a stale cache: objects missing from it
+    /// may well exist.
     pub(crate) delivered: ResourceVersion,
-    /// The newest version in the answer to a request.
+    /// Newest version in the response to a request.
     pub(crate) answered: ResourceVersion,
-    /// The newest version delivered before an older list.
+    /// Newest version delivered before an older list.
     pub(crate) behind_until: ResourceVersion,
-    /// The last (or present) list contains an object that was known before it.
+    /// True if the last (or current) list contains an object that was known before it.
     pub(crate) confirmed: bool,
-    /// When a list contained none of the objects that were known, although some are referred to.
+    /// Time at which a list contained none of the known objects, although some are referred to.
     pub(crate) vanished_at: Option<Timestamp>,
-    /// Its CustomResourceDefinition was seen to be removed, so all its objects were deleted.
+    /// True if its CustomResourceDefinition was seen to be removed, so all its objects were deleted.
     pub(crate) definition_removed: bool,
-    /// The version that its last complete list claimed.
+    /// Version that its last complete list claimed.
     pub(crate) listed: ResourceVersion,
-    /// Something was not decided because it was not current.
+    /// True if something was not decided because it was not current.
     pub(crate) is_awaited: bool,
-    /// When discovery stopped to contain it.
+    /// Time at which discovery ceased to contain it.
     pub(crate) withdrawn_at: Option<Timestamp>,
 }
 
 impl Resource {
-    /// Returns true if its watch delivers every change. Where it is not watched or not served, nothing better is to come.
+    /// Reports whether its watch delivers every change. If it is not watched or not served, nothing better is to be expected.
     pub(crate) fn is_current(&self) -> bool {
         self.synced || !self.served || !self.info.watched
     }
@@ -64,7 +64,7 @@ impl Resource {
         (&*gvr.group, &*gvr.resource) == ("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
-    /// Returns true if an unknown object should have been in the list of the watch: it was left out, or was removed since.
+    /// Reports whether an unknown object should have been in the list of the watch: it was left out, or was removed since.
     pub(crate) fn should_have_listed(&self, version: ResourceVersion) -> bool {
         self.info.comparable_versions && version != ResourceVersion::UNKNOWN && version <= self.listed
     }
@@ -78,20 +78,20 @@ pub(crate) struct Resources {
     list: Vec<Resource>,
     by_id: BTreeMap<ResourceId, ResourceIndex>,
     served: BTreeSet<ResourceIndex>,
-    /// Every resource of a name, served or not.
+    /// All resources with a name, served or not.
     by_name: BTreeMap<GroupResource, Vec<ResourceIndex>>,
-    /// (apiVersion, kind), also with the kind in lower case, to the resource.
+    /// Resource by (apiVersion, kind), including the kind in lower case.
     by_kind: BTreeMap<KindText, ResourceIndex>,
 }
 
 impl Resources {
-    /// Takes one resource of discovery. `None` if there is no number left for it.
+    /// Adds one resource of discovery. `None` if there is no number left for it.
     pub(crate) fn serve(&mut self, info: ResourceInfo) -> Option<ResourceIndex> {
         let known = self.by_id.get(&info.id).copied().or_else(|| self.withdrawn(&info));
         let index = if let Some(index) = known {
             let resource = &mut self.list[index as usize];
             if resource.info.id != info.id {
-                // It is another watch: what the former one may still say is not for this one.
+                // It has another watch now: anything that the former one may still deliver does not belong to it.
                 self.by_id.remove(&resource.info.id);
                 self.by_id.insert(info.id, index);
             }
@@ -136,13 +136,13 @@ impl Resources {
         self.served.iter().any(|&index| self.list[index as usize].is_of_definitions())
     }
 
-    /// The resources that a CustomResourceDefinition of this name (`plural.group`) defines: at most one is served.
+    /// Returns the resources that a CustomResourceDefinition of this name (`plural.group`) defines: at most one is served.
     pub(crate) fn defined_by(&self, name: &str) -> Vec<ResourceIndex> {
         let Some((plural, group)) = name.split_once('.') else { return Vec::new() };
         self.by_name.get(&(group.into(), plural.into())).cloned().unwrap_or_default()
     }
 
-    /// The resource of the same name, kind and scope that was served before and is not served now.
+    /// Returns the resource of the same name, kind and scope that was served before but is not served now.
     pub(crate) fn withdrawn(&self, info: &ResourceInfo) -> Option<ResourceIndex> {
         let is_same = |&&index: &&ResourceIndex| {
             let Resource { info: known, served, .. } = &self.list[index as usize];
@@ -214,13 +214,12 @@ impl Resources {
         self.list.iter_mut()
     }
 
-    /// Reports whether the last list was older than an earlier delivery, and the watch has not caught up with that
-    /// yet.
+    /// Reports whether the last list was older than an earlier delivery, and the watch has not caught up with that yet.
     pub(crate) fn is_behind(&self, index: ResourceIndex) -> bool {
         self.get(index).is_some_and(|state| state.progress < state.behind_until)
     }
 
-    /// A list of it was older than this version, which had been delivered before.
+    /// Records that a list of it was older than this version, which had been delivered before.
     pub(crate) fn went_back(&mut self, index: ResourceIndex, delivered: ResourceVersion) {
         if let Some(state) = self.get_mut(index) {
             state.delivered = delivered;

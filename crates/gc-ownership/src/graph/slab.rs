@@ -4,7 +4,7 @@
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 12;
 
-/// "No element."
+/// Stands for no element.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ impl<T: Copy> Slab<T> {
         Self { chunks: Vec::new(), free: Vec::new(), used: 0 }
     }
 
-    /// Stores a value. There are fewer than `NONE` elements: more than four billion objects do not fit into any
-    /// machine, and the assertion prevents a wrapped index from ever naming another object.
+    /// Stores a value. There are fewer than `NONE` elements: more than four billion objects do not fit into any machine, and the
+    /// assertion prevents a wrapped index from ever naming another object.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(slot) = self.free.pop() {
             *self.get_mut(slot) = value;
@@ -39,7 +39,7 @@ impl<T: Copy> Slab<T> {
         slot
     }
 
-    /// Frees a slot. The caller holds no other reference to it.
+    /// Frees a slot. The caller must hold no other reference to it.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.free.push(slot);
     }
@@ -52,7 +52,7 @@ impl<T: Copy> Slab<T> {
         &mut self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize % CHUNK]
     }
 
-    /// Number of slots allocated so far; some of them may be free again.
+    /// Returns the number of slots allocated so far; some of them may be free again.
     pub(crate) fn slots(&self) -> u32 {
         self.used
     }

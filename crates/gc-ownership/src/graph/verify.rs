@@ -3,7 +3,7 @@
 use super::{EdgeFlag, Flag, Graph, NO_RESOURCE, NONE};
 
 impl Graph {
-    /// Every broken invariant, as text.
+    /// Returns every broken invariant, as text.
     pub(crate) fn verify(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let mut observed = 0;

@@ -1,4 +1,4 @@
-//! Lists of objects: those that block an owner, depend on it, or are in a namespace.
+//! Lists of objects that block an owner, depend on it, or are in a namespace.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use super::NodeView;
 use crate::engine::Engine;
 use crate::graph::{Flag, NodeId};
 
-/// An object that ends as soon as its deletion is requested, and which nothing depends on.
+/// An object without dependents that is removed as soon as its deletion is requested.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leaf {
-    /// Its UID.
+    /// UID of the object.
     pub uid: Uid,
-    /// Its resource.
+    /// Resource of the object.
     pub resource: ResourceId,
-    /// True if it has references to owners.
+    /// True if it has owner references.
     pub has_owners: bool,
 }
 
-/// The objects of a namespace or a resource.
+/// Objects of a namespace or a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Those without finalizers and dependents that are not being deleted, in no order.
+    /// Objects without finalizers and dependents that are not terminating, in no particular order.
     pub leaves: Vec<Leaf>,
     /// All others, by kind and key.
     pub others: Vec<NodeView>,
 }
 
 impl Engine {
-    /// The objects whose resource and namespace match. Visits everything.
+    /// Returns the objects whose resource and namespace match. Visits everything.
     pub fn contents(&self, mut fits: impl FnMut(ResourceId, &str) -> bool) -> Contents {
         let (mut leaves, mut others) = (Vec::new(), Vec::new());
         for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
@@ -49,13 +49,13 @@ impl Engine {
         Contents { leaves, others: self.sorted(others.into_iter()) }
     }
 
-    /// Where the object with a UID is, if it was observed and exists.
+    /// Returns the key of the object with a UID, if it was observed and exists.
     #[must_use]
     pub fn key_of(&self, uid: &Uid) -> Option<ObjectKey> {
         self.state_of(uid).map(|(key, _)| key)
     }
 
-    /// Where the object with a UID is and how far its deletion has come, if it was observed and exists.
+    /// Returns the key of the object with a UID and the progress of its deletion, if it was observed and exists.
     #[must_use]
     pub fn state_of(&self, uid: &Uid) -> Option<(ObjectKey, DeletionState)> {
         let node = self.graph.find(uid).filter(|&node| self.graph.has(node, Flag::OBSERVED))?;
@@ -68,7 +68,7 @@ impl Engine {
         self.graph.recreator(self.graph.find(uid)?)
     }
 
-    /// The UIDs of the dependents of an object that exist.
+    /// Returns the UIDs of the dependents of an object that exist.
     #[must_use]
     pub fn dependent_uids(&self, owner: &Uid) -> Vec<Uid> {
         let Some(owner) = self.graph.find(owner) else { return Vec::new() };
@@ -77,7 +77,7 @@ impl Engine {
         existing.map(|node| self.graph.uid(node)).collect()
     }
 
-    /// The references of an object to its owners.
+    /// Returns the references of an object to its owners.
     #[must_use]
     pub fn owners_of(&self, uid: &Uid) -> Vec<OwnerReference> {
         let Some(node) = self.graph.find(uid) else { return Vec::new() };
@@ -90,7 +90,7 @@ impl Engine {
         views
     }
 
-    /// The dependents that block the foreground deletion of an owner, by kind and key.
+    /// Returns the dependents that block the foreground deletion of an owner, by kind and key.
     #[must_use]
     pub fn blocking_dependents(&self, owner: &Uid) -> Vec<NodeView> {
         let Some(owner) = self.graph.find(owner) else { return Vec::new() };
@@ -101,7 +101,7 @@ impl Engine {
         self.sorted(blocking.map(|edge| self.graph.dependent(edge)))
     }
 
-    /// The dependents of an owner that exist, by kind and key.
+    /// Returns the dependents of an owner that exist, by kind and key.
     #[must_use]
     pub fn dependents(&self, owner: &Uid) -> Vec<NodeView> {
         let Some(owner) = self.graph.find(owner) else { return Vec::new() };
@@ -109,8 +109,8 @@ impl Engine {
         self.sorted(dependents.filter(|&node| self.graph.has(node, Flag::OBSERVED)))
     }
 
-    /// The owners that have waited for their dependents the longest, with the milliseconds: the longest first, up to
-    /// this number.
+    /// Returns the owners that have waited for their dependents the longest, with the milliseconds: the longest first, up to this
+    /// number.
     #[must_use]
     pub fn longest_waiting(&self, most: usize) -> Vec<(ObjectKey, i64)> {
         let mut waiting: Vec<(i64, NodeId)> =
@@ -119,7 +119,7 @@ impl Engine {
         waiting.into_iter().take(most).map(|(waited, node)| (self.graph.key(node), waited)).collect()
     }
 
-    /// The object with a UID.
+    /// Returns the object with a UID.
     #[must_use]
     pub fn view_of(&self, uid: &Uid) -> Option<NodeView> {
         self.graph.find(uid).map(|node| self.view(node))
@@ -137,7 +137,7 @@ impl Engine {
         population
     }
 
-    /// The objects whose key matches, by kind and key. Visits everything.
+    /// Returns the objects whose key matches, by kind and key. Visits everything.
     pub fn select(&self, mut fits: impl FnMut(&ObjectKey) -> bool) -> Vec<NodeView> {
         let nodes = self
             .graph
@@ -146,14 +146,14 @@ impl Engine {
         self.sorted(nodes)
     }
 
-    /// The objects whose key matches, as they were observed last. Visits everything.
+    /// Returns the objects whose key matches, as they were last observed. Visits everything.
     pub fn observed_objects(&self, mut fits: impl FnMut(&ObjectKey) -> bool) -> Vec<ObservedObject> {
         let observed = self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED));
         let fitting = observed.filter(|&node| fits(&self.graph.key(node)));
         fitting.map(|node| self.graph.object(node)).collect()
     }
 
-    /// The objects without an owner known to live, but with one that cannot be looked up. Visits everything.
+    /// Returns the objects without an owner known to be living, but with one that cannot be resolved. Visits everything.
     #[must_use]
     pub fn undecidable(&self) -> Vec<NodeView> {
         let nodes = self.graph.slots().filter(|&node| {

@@ -26,13 +26,13 @@ pub struct DumpNode {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Proven gone; others refer to it.
+    /// Proven gone, but others refer to it.
     pub missing: bool,
-    /// It has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub being_deleted: bool,
-    /// And `foregroundDeletion`.
+    /// True if it also has `foregroundDeletion`.
     pub deleting_dependents: bool,
-    /// Not observed yet; others refer to it.
+    /// Not observed yet, but others refer to it.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
 }
@@ -49,9 +49,9 @@ pub struct DumpEdge {
 /// The graph, or the part of it around some objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GraphDump {
-    /// By UID.
+    /// Nodes, sorted by UID.
     pub nodes: Vec<DumpNode>,
-    /// By dependent, then owner.
+    /// Edges, sorted by dependent, then owner.
     pub edges: Vec<DumpEdge>,
 }
 
@@ -78,8 +78,8 @@ impl From<NodeView> for DumpNode {
 }
 
 impl Engine {
-    /// The nodes that can be reached from these UIDs over references in both directions, or all if none is given;
-    /// without nodes that have neither owners nor dependents.
+    /// Returns the nodes that can be reached from these UIDs over references in both directions, or all if none is given, except
+    /// for nodes that have neither owners nor dependents.
     #[must_use]
     pub fn dump(&self, around: &[Uid]) -> GraphDump {
         let connected = |node: NodeId| self.graph.has_references(node) || self.graph.has_dependents(node);
@@ -122,7 +122,7 @@ impl Engine {
 }
 
 impl GraphDump {
-    /// As Graphviz, in the format of `/debug/controllers/garbage-collector-controller/graph`.
+    /// Formats as Graphviz, like `/debug/controllers/garbage-collector-controller/graph`.
     #[must_use]
     pub fn dot(&self) -> String {
         let mut text = String::from("strict digraph full {\n");

@@ -20,11 +20,11 @@ const REQUESTS_PER_OBJECT: usize = 16;
 pub struct PlanStep {
     /// The request.
     pub request: Request,
-    /// Why.
+    /// Reason.
     pub reason: Reason,
 }
 
-/// The consequences of a deletion.
+/// Consequences of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The collector's writes, in a possible order.
@@ -37,7 +37,7 @@ pub struct Plan {
     pub terminating: Vec<NodeView>,
     /// Objects that would be kept and lose references.
     pub released: Vec<NodeView>,
-    /// Owners that could not be looked up and count as living.
+    /// Owners that could not be resolved and count as living.
     pub assumed_living: Vec<Uid>,
 }
 
@@ -54,13 +54,13 @@ pub struct StageEnd {
     pub released: Vec<Uid>,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Nothing is known under this UID.
     #[error("no object with uid {0} is known")]
     Unknown(Uid),
-    /// The cascade concerns more objects than the caller allows.
+    /// The cascade affects more objects than the caller allows.
     #[error("the deletion concerns more than {0} objects")]
     TooLarge(usize),
     /// The planned cascade did not end.
@@ -79,17 +79,17 @@ pub struct Progress {
 
 /// Actions of components other than the collector in one stage of a plan.
 pub trait Stage {
-    /// The deletions that are asked for as soon as this is the state of things, those of before included.
+    /// Returns the deletions that are requested in this state, including earlier ones.
     fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)>;
-    /// Reports whether something other than the collector keeps an object from ending once it is deleted.
+    /// Reports whether something other than the collector keeps an object from being removed once it is deleted.
     fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool;
-    /// Reports whether the server refuses a write of the collector in this stage. A later stage is asked again.
+    /// Reports whether the server refuses a write of the collector in this stage. It is asked again in a later stage.
     fn refuses(&self, _request: &Request) -> bool {
         false
     }
 }
 
-/// One deletion, and finalizers of others that are never removed.
+/// One deletion, with finalizers of others that are never removed.
 struct SingleDeletion(Uid, Option<PropagationPolicy>);
 
 impl Stage for SingleDeletion {
@@ -103,8 +103,8 @@ impl Stage for SingleDeletion {
 }
 
 impl Engine {
-    /// The consequences of deleting an object (`None`: by the finalizers that it carries already), if everything else
-    /// stayed the same. Covers at most `limit` objects.
+    /// Returns the consequences of deleting an object (`None`: by the finalizers that it carries already), if everything else stays
+    /// the same. Covers at most `limit` objects.
     pub fn plan(
         &self,
         uid: &Uid,
@@ -128,9 +128,9 @@ impl Engine {
         })
     }
 
-    /// Runs the stages one after the other, and returns their results with the owners that could not be looked up and
-    /// count as living. Only `candidates` and what depends on them may be deleted; `left_out` are leaves that end
-    /// before the collector acts.
+    /// Runs the stages one after the other, and returns their results with the owners that could not be resolved and count as
+    /// living. Only `candidates` and their dependents may be deleted; `left_out` are leaves that are removed before the collector
+    /// acts.
     pub fn plan_stages(
         &self,
         candidates: &[Uid],
@@ -151,7 +151,7 @@ impl Engine {
         Ok((ends, rehearsal.assumed.into_iter().collect()))
     }
 
-    /// Returns the objects that are deleted, held, still terminating, and released.
+    /// Returns the objects that are deleted, blocked, still terminating, and released.
     fn outcome(&self, rehearsal: &Rehearsal, concerned: &BTreeSet<NodeId>) -> [Vec<NodeId>; 4] {
         let [mut deleted, mut held, mut terminating, mut released] = [const { Vec::new() }; 4];
         for &node in concerned {
@@ -168,7 +168,7 @@ impl Engine {
         [deleted, held, terminating, released]
     }
 
-    /// These objects and everything that depends on them.
+    /// Returns these objects and all their direct and indirect dependents.
     fn concerned(
         &self,
         candidates: &[Uid],
@@ -187,7 +187,7 @@ impl Engine {
         Ok(concerned)
     }
 
-    /// Adds a node and everything that depends on it.
+    /// Adds a node and all its direct and indirect dependents.
     fn add_below(
         &self,
         root: NodeId,
@@ -222,17 +222,16 @@ impl Engine {
 struct Rehearsal {
     engine: Engine,
     model: Model,
-    /// The collector's writes, if they are asked for.
+    /// The collector's writes, if requested.
     steps: Option<Vec<PlanStep>>,
-    /// The state of owners outside the plan, by where references claim them to be: the object that exists there, if
-    /// any.
+    /// State of owners outside the plan, by where references claim them to be: the object that exists there, if any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
-    /// The objects that the plan is about, each with whether it carries finalizers of others.
+    /// Objects of the plan, each with whether it carries finalizers of others.
     objects: BTreeMap<Uid, (ObjectKey, bool)>,
-    /// Where they are.
+    /// Keys of these objects.
     places: BTreeSet<ObjectKey>,
-    /// The deletions that were asked for.
+    /// Deletions that were requested.
     asked: BTreeSet<(Uid, Option<PropagationPolicy>)>,
     progress: Progress,
     /// True if a write was refused, which the engine repeats in the next stage.
@@ -260,7 +259,7 @@ impl Rehearsal {
         for (_, state) in resources() {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
-        // The owners of objects to delete, or of terminating ones, need not live.
+        // The owners of objects to delete, or of terminating ones, need not be living.
         let asked: BTreeSet<Uid> =
             first.deletions(&rehearsal.progress).into_iter().map(|(uid, _)| uid).collect();
         for &node in concerned {
@@ -320,7 +319,7 @@ impl Rehearsal {
         rehearsal
     }
 
-    /// The resources of these objects and their references: of a hundred served ones, a handful.
+    /// Returns the resources of these objects and their references: of a hundred served ones, a handful.
     fn used(real: &Engine, concerned: &BTreeSet<NodeId>) -> BTreeSet<ResourceId> {
         let mut used = BTreeSet::new();
         for &node in concerned {
@@ -338,8 +337,8 @@ impl Rehearsal {
         used
     }
 
-    /// Continues until a stage asks for nothing further. Everything that others do at one time is done before the collector
-    /// acts on it.
+    /// Continues until a stage requests nothing further. Everything that others do at one time is done before the collector acts on
+    /// it.
     fn perform(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
         let mut is_repeated = std::mem::take(&mut self.was_refused);
         if is_repeated {
@@ -357,7 +356,7 @@ impl Rehearsal {
             let before = self.progress_made();
             self.run(stage)?;
             self.note_progress();
-            // What was refused is tried again: another request may be due by now, such as a deletion in place of a release.
+            // Refused requests are retried: another request may be due by now, such as a deletion in place of a release.
             if self.was_refused && self.progress_made() != before {
                 self.was_refused = false;
                 self.engine.handle(Event::Released(None));
@@ -366,17 +365,18 @@ impl Rehearsal {
         }
     }
 
-    /// The numbers of objects that are marked and gone, which only rise.
+    /// Returns the numbers of objects that are marked and gone, which only increase.
     fn progress_made(&self) -> (usize, usize) {
         (self.progress.marked.len(), self.progress.gone.len())
     }
 
-    /// Releases what nothing holds any more, and begins the deletions that are due. Whether there was something to do.
+    /// Releases objects that nothing blocks any more, and begins the deletions that are due. Returns whether there was anything to
+    /// do.
     fn begin(&mut self, stage: &dyn Stage) -> bool {
         let mut has_changed = false;
         for (uid, (key, has_finalizers)) in &self.objects {
             let is_held = self.model.get(key).map(|object| object.deletion).is_some_and(|deletion| {
-                // Objects that were terminating when the plan began and are not held end by themselves.
+                // Objects that were terminating when the plan began and are not blocked are removed by themselves.
                 let is_ending = deletion.deleting && !deletion.foreground && !deletion.orphan;
                 deletion.foreign_finalizers || is_ending
             });
@@ -444,7 +444,7 @@ impl Rehearsal {
         let Request::Read { key } = request else {
             if stage.refuses(request) {
                 self.was_refused = true;
-                // The engine keeps it, and does not ask again and again.
+                // The engine keeps it, and does not request it again and again.
                 return Answer { outcome: Outcome::Withheld(WithheldBy::Observe), events: Vec::new() };
             }
             return self.model.answer(request);
@@ -453,7 +453,7 @@ impl Rehearsal {
             return self.model.answer(request);
         }
         let outcome = match self.outside.get(key).cloned() {
-            // Whatever really is there, in this plan it is gone.
+            // Whatever really exists there, in this plan it is gone.
             _ if self.places.contains(key) => Outcome::Absent,
             Some(Some(uid)) => Outcome::Found(ObservedObject {
                 key: key.clone(),

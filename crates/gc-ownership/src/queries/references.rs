@@ -1,4 +1,4 @@
-//! References that lead nowhere or elsewhere, and rings of references.
+//! References that lead nowhere or elsewhere, and ownership cycles.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::NodeView;
 use crate::engine::{Engine, ReferenceState};
 use crate::graph::{Flag, NodeId, Target};
 
-/// Where a wrong reference leads.
+/// Fault of a wrong reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stray {
     /// No object has its UID.
     Absent,
     /// The kind is not served in the version that it names.
     UnknownKind,
-    /// From an object at cluster scope to a namespaced kind.
+    /// From a cluster-scoped object to a namespaced kind.
     ImpossibleScope,
     /// The object with its UID is in another namespace, or has another kind or name.
     Elsewhere(Box<NodeView>),
@@ -26,14 +26,14 @@ pub enum Stray {
 pub struct StrayReference {
     /// The object that carries it.
     pub dependent: NodeView,
-    /// Its contents.
+    /// The reference.
     pub reference: OwnerReference,
-    /// Where it leads.
+    /// Fault of the reference.
     pub stray: Stray,
 }
 
 impl Engine {
-    /// The references of living objects that do not lead to their owners, by kind and key. Visits everything.
+    /// Returns the references of living objects that do not lead to their owners, by kind and key. Visits everything.
     #[must_use]
     pub fn stray_references(&self) -> Vec<StrayReference> {
         let graph = &self.graph;
@@ -67,8 +67,8 @@ impl Engine {
         strays
     }
 
-    /// Rings of objects that own each other, up to a maximum number, each from its first object by kind and key.
-    /// Visits everything that has an owner.
+    /// Returns cycles of objects that own each other, up to a maximum number, each from its first object by kind and key. Visits
+    /// everything that has an owner.
     #[must_use]
     pub fn rings(&self, limit: usize) -> Vec<Vec<NodeView>> {
         let graph = &self.graph;

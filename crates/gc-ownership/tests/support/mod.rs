@@ -1,5 +1,5 @@
-//! A test bench for the engine: a model server whose watches can lag, whose answers can be replaced, and a notation
-//! for objects and requests in which whole runs are compared.
+//! A test bench for the engine: a model server whose watches can lag, whose responses can be replaced, and a notation for objects
+//! and requests in which whole runs are compared.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -46,7 +46,7 @@ pub fn info(kind: &str) -> ResourceInfo {
     }
 }
 
-/// `Kind/name@namespace` (no `@` at cluster scope).
+/// Parses `Kind/name@namespace` (no `@` at cluster scope).
 pub fn key(text: &str) -> ObjectKey {
     let (kind, rest) = text.split_once('/').unwrap();
     let (name, namespace) = rest.split_once('@').unwrap_or((rest, ""));
@@ -62,7 +62,7 @@ pub fn show(key: &ObjectKey) -> String {
     }
 }
 
-/// `Kind/name`, or `apiVersion:Kind/name`, with `=uid` if that is not the name, and `!` if it blocks.
+/// Parses `Kind/name`, or `apiVersion:Kind/name`, with `=uid` if that is not the name, and `!` if it blocks.
 pub fn owner(text: &str) -> OwnerReference {
     let (text, blocks) = text.strip_suffix('!').map_or((text, None), |text| (text, Some(true)));
     let (text, uid) = text.split_once('=').map_or((text, None), |(text, uid)| (text, Some(uid)));
@@ -82,7 +82,7 @@ pub fn owner(text: &str) -> OwnerReference {
     }
 }
 
-/// An object: `Kind/name@namespace` and its owners; the UID is the name.
+/// Creates an object from `Kind/name@namespace` and its owners; the UID is the name.
 pub fn object(text: &str, owners: &[&str]) -> ObservedObject {
     let key = key(text);
     ObservedObject {
@@ -122,7 +122,7 @@ pub fn show_request(request: &Request) -> String {
     }
 }
 
-/// A read that confirms what a watch has said of an owner.
+/// Reports whether an effect is a read that confirms a watch's report about an owner.
 pub fn confirms(effect: &Effect) -> bool {
     effect.reason.verdict == Verdict::OwnerUnknown && !effect.reason.evidence.is_empty()
 }
@@ -134,24 +134,24 @@ pub struct Bench {
     pub engine: Engine,
     pub model: Model,
     pub log: Vec<String>,
-    /// Events of resources whose watch lags, not delivered yet.
+    /// Undelivered events of resources whose watch lags.
     pub lagging: BTreeMap<ResourceId, VecDeque<Event>>,
-    /// Answers that replace the model's, by the request as shown; each is used once, in order.
+    /// Responses that replace the model's, by the request as formatted; each is used once, in order.
     pub scripted: BTreeMap<String, VecDeque<Outcome>>,
     /// Changes just before a request is answered, once.
     pub before: BTreeMap<String, VecDeque<Meanwhile>>,
     pub now: i64,
-    /// Barriers are answered at once, and left out of the log.
+    /// False if barriers are answered immediately, and left out of the log.
     pub log_barriers: bool,
-    /// Reads that confirm what a watch has said of an owner are made, and left out of the log.
+    /// False if reads that confirm a watch's report about an owner are made, but left out of the log.
     pub log_confirmations: bool,
     steps: usize,
-    /// Do not check the invariants: for very many small worlds.
+    /// True to skip checking the invariants, for very many small worlds.
     pub unchecked: bool,
 }
 
 impl Bench {
-    /// Everything served and synced, without objects.
+    /// Creates a bench on which everything is served and synced, without objects.
     pub fn new() -> Self {
         Self::with(Config::default())
     }
@@ -184,7 +184,7 @@ impl Bench {
         bench
     }
 
-    /// A complete list of a kind.
+    /// Delivers a complete list of a kind.
     pub fn sync(&mut self, kind: &str) {
         let id = resource(kind);
         self.engine.handle(Event::ListStarted(id));
@@ -303,7 +303,7 @@ impl Bench {
         self.deliver(Event::Done(effect.id, answer.outcome));
     }
 
-    /// The engine's next effect, once it has no more reads to confirm what a watch has said of an owner.
+    /// Returns the engine's next effect after any reads that confirm a watch's report about an owner.
     pub fn next_effect(&mut self) -> Option<Effect> {
         while let Some(effect) = self.engine.poll_effect() {
             if !confirms(&effect) {
@@ -314,7 +314,7 @@ impl Bench {
         None
     }
 
-    /// Performs the engine's current effects, without letting time pass.
+    /// Performs the engine's current effects, without advancing the time.
     pub fn drain(&mut self) -> &mut Self {
         let mut steps = 0;
         while let Some(effect) = self.engine.poll_effect() {
@@ -326,7 +326,7 @@ impl Bench {
         self
     }
 
-    /// Lets this much time pass, performing effects on the way.
+    /// Advances the time by this much, performing effects on the way.
     pub fn run_for(&mut self, milliseconds: i64) -> &mut Self {
         let end = self.now + milliseconds;
         self.drain();
@@ -341,7 +341,7 @@ impl Bench {
         self
     }
 
-    /// The existing objects, with owners, as `Kind/name@namespace[owners]`, `-` in front if terminating.
+    /// Returns the existing objects, with owners, as `Kind/name@namespace[owners]`, `-` in front if terminating.
     pub fn world(&self) -> Vec<String> {
         self.model
             .objects()
@@ -378,7 +378,7 @@ pub fn refused() -> Outcome {
 /// Longer than every delay, milliseconds.
 pub const LONG: i64 = 2_000_000;
 
-/// A change of the object's version that keeps its references, as a busy status writer makes.
+/// Changes the object's version but keeps its references, like a busy status writer.
 pub fn touch(bench: &mut Bench, request: &str, object: &'static str, times: usize) {
     for _ in 0..times {
         bench.before.entry(request.to_owned()).or_default().push_back(Box::new(move |model| {
@@ -388,7 +388,7 @@ pub fn touch(bench: &mut Bench, request: &str, object: &'static str, times: usiz
     }
 }
 
-/// Runs every scenario on a bench of its own and compares the requests and the remaining objects.
+/// Runs every scenario on its own bench, and compares the requests and the remaining objects.
 pub fn run_all(scenarios: &[Scenario]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {

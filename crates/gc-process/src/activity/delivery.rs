@@ -1,7 +1,7 @@
 //! Changes of a watch that its collector has not taken yet.
 //!
-//! The server wakes whoever polls a watch when it has something to deliver. From that moment until the watch was polled
-//! until it had nothing more, it is on the move: a collector that reads it later than others is waited for.
+//! The server wakes whoever polls a watch when it has something to deliver. The watch counts as active from that moment until it
+//! has been polled to the end, so a collector that reads it later than others is waited for.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +18,9 @@ use super::{Activity, lock};
 /// State of one watch.
 pub(super) struct Delivery {
     activity: Activity,
-    /// It was woken and has not been polled since.
+    /// True if the watch was woken and has not been polled since.
     is_woken: AtomicBool,
-    /// It delivered something, or has never been polled, and has not been polled until it had nothing more since.
+    /// True if the watch delivered something, or has never been polled, and has not been polled to the end since.
     may_have_more: AtomicBool,
     reader: Mutex<Waker>,
 }
@@ -45,7 +45,7 @@ impl Wake for Delivery {
     }
 }
 
-/// An answer whose delivery is noted if it is a watch.
+/// A response whose delivery is tracked if it is a watch.
 pub struct TrackedAnswer {
     inner: UnsyncBoxBody<Bytes, CutOff>,
     delivery: Option<Arc<Delivery>>,
@@ -56,7 +56,7 @@ impl TrackedAnswer {
         Self { inner, delivery: Some(delivery) }
     }
 
-    /// An answer that ends, which is a request on its way while it is waited for.
+    /// Tracks a response that ends; its request is in flight until then.
     #[must_use]
     pub fn whole(inner: UnsyncBoxBody<Bytes, CutOff>) -> Self {
         Self { inner, delivery: None }
@@ -75,7 +75,7 @@ impl Body for TrackedAnswer {
             return Pin::new(&mut self.inner).poll_frame(context);
         };
         lock(&delivery.reader).clone_from(context.waker());
-        // In this order, so that whatever wakes it while it is polled counts.
+        // In this order, a wake-up during the poll still counts.
         delivery.may_have_more.store(true, Ordering::Release);
         delivery.is_woken.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&delivery));

@@ -1,4 +1,4 @@
-//! Says in the log on which resources annotations of expiry have no effect.
+//! Logs the resources on which expiry annotations have no effect.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ pub(super) struct LeftOut {
 }
 
 impl LeftOut {
-    /// For these values of `--expiry-aggregated-groups`.
+    /// Creates the log for these values of `--expiry-aggregated-groups`.
     pub(super) fn new(aggregated_groups: &[String]) -> Self {
         Self { aggregated_groups: aggregated_groups.to_vec(), logged: Mutex::default() }
     }

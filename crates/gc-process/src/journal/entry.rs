@@ -1,4 +1,4 @@
-//! Entries of the journal: what an effect asked for, why, and what became of it.
+//! Entries of the journal: what an effect asked for, the reason, and the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use serde_json::{Map, Value, json};
 
 use super::Journal;
 
-/// Component that deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
+/// Component that deletes the objects of a CustomResourceDefinition along with it; in `kubegc up`, its API server.
 pub const DEFINITIONS: &str = "custom-resource-cleanup";
 
-/// The name of `kubegc release` in its entries: a user who removes a finalizer by hand.
+/// Name of `kubegc release` in its entries, which stands for a user who removes a finalizer by hand.
 pub const RELEASE: &str = "release";
 
-/// Writes down what one collector does; the table says what the resources of its effects are called.
+/// Records the effects of one collector; the table names their resources.
 pub struct JournalObserver {
-    /// The journal that is written.
+    /// Journal that gets the entries.
     pub journal: Arc<Journal>,
-    /// Its name.
+    /// Name of the collector.
     pub controller: &'static str,
-    /// Names the resources of its effects.
+    /// Names of the resources in its effects.
     pub table: ResourceTable,
 }
 
@@ -44,12 +44,12 @@ impl Observer for JournalObserver {
     }
 }
 
-/// The time of an entry.
+/// Returns the current time in the form of entries.
 pub(super) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Words that entries use, each under a name, and all of them: filters take no others.
+/// Defines the words that entries use, each under a name, and the list of all of them: filters accept no others.
 macro_rules! words {
     ($(#[$doc:meta])* $all:ident: $($name:ident = $word:literal,)*) => {
         $(#[doc = concat!("The word `", $word, "`.")] #[allow(unreachable_pub, reason = "some words are used here alone")] pub const $name: &str = $word;)*
@@ -60,7 +60,7 @@ macro_rules! words {
 }
 
 words! {
-    /// Subjects of entries.
+    /// Verbs of entries.
     VERBS:
     BARRIER = "barrier",
     DELETE = "delete",
@@ -101,13 +101,13 @@ words! {
     TRIPPED = "tripped",
 }
 
-/// Everyone who writes entries.
+/// Returns the names of all components that write entries.
 pub fn collectors() -> impl Iterator<Item = &'static str> {
     let on_nodes = [node_report::COLLECTOR, node_report::COLLECTOR_OF_CONTAINERS];
     Controller::ALL.into_iter().map(Controller::name).chain(on_nodes).chain([DEFINITIONS, RELEASE])
 }
 
-/// `delete`, `set-owners`, …: what an effect asks for, in one word.
+/// Returns the word for what an effect asks for: `delete`, `set-owners`, ….
 #[must_use]
 pub fn verb(request: &Request) -> &'static str {
     match request {
@@ -126,8 +126,8 @@ pub fn verb(request: &Request) -> &'static str {
     }
 }
 
-/// Reports whether the server has accepted what an entry asked for. A deletion may be only requested: finalizers or a grace period kept
-/// the object then.
+/// Reports whether the server has accepted the request of an entry. A deletion may be only requested, if finalizers or a grace
+/// period still kept the object.
 #[must_use]
 pub fn is_accepted(entry: &Value) -> bool {
     matches!(entry["outcome"].as_str(), Some(APPLIED | REQUESTED))
@@ -162,13 +162,13 @@ pub fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Reports whether a policy of `kubegc protect` has refused a request, by the server's message.
+/// Reports whether a policy of `kubegc protect` has refused a request, judging by the server's message.
 fn is_protected(message: &str) -> bool {
     message.contains("ValidatingAdmissionPolicy 'kubegc-protect'")
         || message.contains("ValidatingAdmissionPolicy 'kubegc-protect-")
 }
 
-/// The object that a request is about, if it is about one.
+/// Returns the object that a request concerns, if any.
 #[must_use]
 pub fn subject(request: &Request) -> Option<&ObjectKey> {
     match request {
@@ -236,7 +236,7 @@ fn request_value(request: &Request, table: &ResourceTable) -> Map<String, Value>
     fields
 }
 
-/// Makes the journal entry of a finished effect; `took` is the time since it was requested.
+/// Creates the journal entry of a finished effect; `took` is the time since it was requested.
 pub fn entry(
     effect: &Effect,
     outcome: &Outcome,

@@ -1,4 +1,4 @@
-//! The journal's file: of bounded size, with a bounded number of older ones (`FILE.1` is the youngest of them).
+//! The journal's file, bounded in size, with a bounded number of older files (`FILE.1` is the youngest of them).
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -10,18 +10,18 @@ use anyhow::Context as _;
 
 use crate::private_files;
 
-/// Where the journal is, and how large it may become.
+/// Location of the journal, and its maximum size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// The file that is written; rotated ones stand beside it with a number.
+    /// File that is written; rotated files stand beside it with a number.
     pub file: PathBuf,
-    /// Size in bytes at which it is rotated.
+    /// Size in bytes at which the file is rotated.
     pub largest_bytes: u64,
     /// Number of rotated files that are kept.
     pub older_files: u32,
 }
 
-/// The file with this number; 0 is the one that is written to.
+/// Returns the file with this number; 0 is the one being written.
 pub(super) fn numbered(file: &Path, number: u32) -> PathBuf {
     if number == 0 {
         return file.to_owned();
@@ -34,7 +34,7 @@ pub(super) fn numbered(file: &Path, number: u32) -> PathBuf {
 /// A file that is rotated when it is full.
 pub(super) struct RotatedFile {
     options: JournalOptions,
-    /// Keeps other processes from writing to it.
+    /// Lock that keeps other processes from writing to the file.
     _lock: Option<File>,
     file: BufWriter<File>,
     bytes: u64,
@@ -44,8 +44,8 @@ fn open(path: &Path) -> std::io::Result<File> {
     private_files::open(File::options().append(true), path)
 }
 
-/// Reports whether the last line has no line feed: its writer was killed in the middle of it. What is not a file has
-/// no lines.
+/// Reports whether the last line has no line feed because its writer was killed in the middle of it. A path that is not a regular
+/// file has no lines.
 fn is_torn(path: &Path, bytes: u64) -> std::io::Result<bool> {
     let Some(last) = bytes.checked_sub(1) else { return Ok(false) };
     let mut byte = [0];
@@ -59,7 +59,7 @@ impl RotatedFile {
             let mut file = open(&options.file)?;
             let mut bytes = file.metadata()?.len();
             if is_torn(&options.file, bytes)? {
-                // The next entry is a line of its own.
+                // This keeps the next entry on a line of its own.
                 file.write_all(b"\n")?;
                 bytes += 1;
             }
@@ -70,7 +70,7 @@ impl RotatedFile {
         Ok(Self { options, _lock: None, file: BufWriter::new(file), bytes })
     }
 
-    /// The same in a directory that is created if it does not exist. An error if another process writes to the file.
+    /// Opens the file in a directory that is created if necessary. Fails if another process writes to the file.
     pub(super) fn open_alone(options: JournalOptions) -> anyhow::Result<Self> {
         let shown = options.file.display().to_string();
         if let Some(folder) = options.file.parent() {
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry after a line that was torn when a process was killed is not lost with it.
+    /// An entry that follows a line torn by the death of a process is not lost with it.
     #[test]
     fn an_entry_after_a_torn_line_has_a_line_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(read("journal.1"), "{\"n\":5}\n{\"n\":6}\n");
         assert_eq!(read("journal.2"), "{\"n\":3}\n{\"n\":4}\n");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
-        // Opened again, it continues where it was.
+        // After reopening, it continues where it was.
         let mut again = RotatedFile::open(options).unwrap();
         again.append(&lines(9..=9)).unwrap();
         assert_eq!(read("journal"), "{\"n\":9}\n");

@@ -1,4 +1,4 @@
-//! Queries of a journal, and the reading of its files.
+//! Queries of a journal, and reading of its files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,11 +15,11 @@ use super::file::numbered;
 use crate::UsageError;
 use crate::lines::{Line, Lines};
 
-/// Maximum number of older files that are looked for.
+/// Maximum number of older files that are searched for.
 const OLDER_FILES: u32 = 10_000;
-/// A longer line is not a journal entry.
+/// Length above which a line cannot be a journal entry.
 pub const LONGEST_LINE_BYTES: usize = 4 << 20;
-/// Entries that are answered unless another number is given.
+/// Maximum number of returned entries unless another number is given.
 pub(super) const DEFAULT_TAIL: usize = 1_000;
 
 /// Selection of entries.
@@ -39,22 +39,22 @@ pub struct Query {
     pub verb: Option<String>,
     /// Only entries of this collector.
     pub controller: Option<String>,
-    /// The server that the entries are about, for a journal that several servers may share.
+    /// Server that the entries are about, for a journal that several servers may share.
     pub server: Option<String>,
     /// Only entries before the one with this number.
     pub before: Option<u64>,
-    /// Barriers, which change nothing, are left out.
+    /// True if barriers, which change nothing, are left out.
     pub without_barriers: bool,
 }
 
 /// Selection of entries, and their maximum number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// The entries that fit.
+    /// Query that entries must match.
     pub query: Query,
-    /// Maximum number of entries, of which the newest are taken; 0 means all.
+    /// Maximum number of entries, the newest of all matches; 0 means all.
     pub tail: usize,
-    /// Maximum size of their lines together, of which the newest are taken.
+    /// Maximum total size of their lines, again of the newest.
     pub largest_bytes: usize,
 }
 
@@ -104,19 +104,19 @@ pub fn long_name(called: &str) -> String {
     long.unwrap_or(called)
 }
 
-/// An object as people name it.
+/// An object as users name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// By kind and name.
+    /// Named by kind and name.
     Named {
-        /// Its namespace, if one was given.
+        /// Namespace, if one was given.
         namespace: Option<String>,
-        /// Its plural resource name where that is known, else the word that was given.
+        /// Plural resource name if it is known, else the given word.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// By UID.
+    /// Named by UID.
     Uid(String),
 }
 
@@ -146,7 +146,7 @@ impl Object {
         )))
     }
 
-    /// Names an object; short names of kinds are expanded.
+    /// Creates the object of a kind and name; short names of kinds are expanded.
     pub fn named(namespace: Option<&str>, kind: &str, name: &str) -> Self {
         let namespace = namespace.map(str::to_owned);
         Self::Named { namespace, kind: long_name(kind), name: name.to_owned() }
@@ -164,7 +164,7 @@ impl Object {
     }
 }
 
-/// Reports whether an entry's resource is called so: by plural name or kind, with or without group.
+/// Reports whether an entry's resource has this name: its plural name or its kind, with or without the group.
 fn is_called(kind: &str, entry: &Value) -> bool {
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_lowercase();
     let resource = text("resource");
@@ -177,7 +177,7 @@ fn is_called(kind: &str, entry: &Value) -> bool {
 }
 
 impl Query {
-    /// Reads one parameter of a request; `None` if there is none of this name.
+    /// Sets one parameter of a request; `None` if none has this name.
     fn set(&mut self, name: &str, value: &str) -> Option<Result<(), UsageError>> {
         let text = || Some(value.to_owned());
         let known: Vec<&str> = match name {
@@ -226,7 +226,7 @@ impl Query {
         Some(Ok(()))
     }
 
-    /// The parameters of a request that asks the same.
+    /// Returns the request parameters that express the same query.
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let texts = [
             ("namespace", &self.namespace),
@@ -253,7 +253,7 @@ impl Query {
         }
     }
 
-    /// Reports whether an entry is asked for.
+    /// Reports whether an entry matches the query.
     #[must_use]
     pub fn matches(&self, entry: &Value) -> bool {
         let is = |field: &str, wanted: &Option<String>| {
@@ -277,20 +277,20 @@ impl Query {
             && self.before.is_none_or(|number| entry["number"].as_u64().is_some_and(|own| own < number))
     }
 
-    /// A text that every line has which is asked for, so that others need not be parsed.
+    /// Returns a text that is contained in every matching line, so other lines need not be parsed.
     fn needle(&self) -> Option<String> {
         let wanted = match self.object.as_ref()? {
             Object::Uid(uid) => uid,
             Object::Named { name, .. } => name,
         };
         let quoted = Value::String(wanted.clone()).to_string();
-        // Written in another way, it could not be found by its text.
+        // A name that is written with escapes could not be found by its text.
         (quoted.len() == wanted.len() + 2).then_some(quoted)
     }
 }
 
 impl Selection {
-    /// Reads the parameters of a request, and passes those that are not about entries to `other`.
+    /// Reads the parameters of a request, and passes those that do not concern entries to `other`.
     pub fn of_parameters(
         parameters: &[(String, String)],
         mut other: impl FnMut(&str, &str) -> Option<Result<(), UsageError>>,
@@ -318,7 +318,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// The query string of a request that asks the same.
+    /// Returns the query string that expresses the same selection.
     #[must_use]
     pub fn query_string(&self) -> String {
         let mut text = format!("tail={}", self.tail);
@@ -335,29 +335,29 @@ impl Selection {
 /// Result of a query.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Oldest first.
+    /// Entries, oldest first.
     pub entries: VecDeque<Value>,
-    /// Older matches that were left out.
+    /// Number of older matches that were left out.
     pub left_out: usize,
-    /// Entries, asked for or not, that were in memory only and have made room for newer ones.
+    /// Number of entries, matching or not, that were only in memory and have made room for newer ones.
     pub no_longer_kept: u64,
-    /// Lines that are no entries, the torn last ones of files apart.
+    /// Number of lines that are not entries, apart from the torn last lines of files.
     pub unreadable: usize,
-    /// Why files could not be read.
+    /// Reasons why files could not be read.
     pub failures: Vec<String>,
-    /// Lengths of the entries' lines, one by one and in sum.
+    /// Lengths of the entries' lines, and their sum.
     lengths: VecDeque<usize>,
     bytes: usize,
 }
 
 impl Found {
-    /// Of these entries.
+    /// Creates the result with these entries.
     #[must_use]
     pub fn of(entries: VecDeque<Value>) -> Self {
         Self { entries, ..Self::default() }
     }
 
-    /// Takes a match, and drops the oldest ones if there are too many.
+    /// Takes a match, and drops the oldest entries if there are too many.
     fn take(&mut self, entry: Value, length: usize, selection: &Selection) {
         self.entries.push_back(entry);
         self.lengths.push_back(length);
@@ -372,7 +372,7 @@ impl Found {
         }
     }
 
-    /// Takes in the answer to a question for what is older than the oldest entry.
+    /// Adds the result of a query for entries older than the oldest.
     pub fn extend_back(&mut self, older: Self) {
         self.left_out = older.left_out;
         self.unreadable = older.unreadable;
@@ -380,7 +380,7 @@ impl Found {
         self.entries.extend(newer);
     }
 
-    /// Adds those of these lines that are asked for and not found yet.
+    /// Adds those of these lines that match and are not in the result yet.
     pub(super) fn complete(&mut self, lines: &[Arc<str>], selection: &Selection) {
         for line in lines {
             let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
@@ -402,7 +402,7 @@ pub fn search(journal: &Path, selection: &Selection) -> Result<Found> {
     for file in files {
         let opened = match File::open(&file) {
             Ok(opened) => opened,
-            // Put aside under another name between the look and the opening: what it held is in the next one.
+            // The file was rotated between the listing and the opening; its content is now in the next file.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && file != journal => continue,
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
         };
@@ -419,7 +419,7 @@ pub fn scan(lines: impl std::io::BufRead, selection: &Selection, found: &mut Fou
     while let Some(line) = lines.next()? {
         let is_torn = matches!(line, Line::Torn(_));
         let text = line.text().unwrap_or_default();
-        // An entry that cannot match need not be parsed, unless it may not be an entry at all.
+        // A line that cannot match need not be parsed, unless it may not be an entry at all.
         if !is_torn && text.starts_with(b"{") && needle.as_ref().is_some_and(|needle| !contains(text, needle))
         {
             continue;
@@ -442,7 +442,7 @@ fn contains(line: &[u8], needle: &str) -> bool {
     std::str::from_utf8(line).is_ok_and(|line| line.contains(needle))
 }
 
-/// The text of a field; empty if there is none.
+/// Returns the text of a field; empty if it is missing.
 #[must_use]
 pub fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
     entry[field].as_str().unwrap_or_default()
@@ -473,7 +473,7 @@ mod tests {
         };
         std::fs::write(folder.path().join("journal.2"), lines(&[entry(1, "a", "delete", "conflict")]))
             .unwrap();
-        // A torn line in a file that was put aside, too: the process was killed and another one rotated.
+        // A rotated file can also end with a torn line: the process was killed and another one rotated the file.
         let torn = lines(&[entry(2, "a", "delete", "applied")]) + "{\"time\":\"2026-";
         std::fs::write(folder.path().join("journal.1"), torn).unwrap();
         let last = lines(&[entry(3, "b", "set-owners", "applied")])

@@ -1,4 +1,4 @@
-//! The newest entries in memory, for whoever follows the journal and for one without a file.
+//! The newest entries in memory, for clients that follow the journal and for a journal without a file.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Maximum number of entries that are kept beside a file.
+/// Maximum number of entries that are kept in addition to a file.
 pub(super) const KEPT_ENTRIES: usize = 4_096;
-/// Maximum size of their text together.
+/// Maximum total size of their text, in bytes.
 const KEPT_BYTES: usize = 4 << 20;
-/// The same where there is no file, as multiples.
+/// Factor by which these bounds grow if there is no file.
 const KEPT_WITHOUT_FILE: usize = 4;
 
 #[derive(Debug)]
 struct Line {
     number: u64,
     text: Arc<str>,
-    /// True if the file has it.
+    /// True if the file has the entry.
     is_written: bool,
 }
 
@@ -25,9 +25,9 @@ struct Line {
 struct Ring {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// Number of entries that have left it.
+    /// Number of entries that were dropped to make room.
     dropped: u64,
-    /// Number of those that no file has.
+    /// Number of those that are in no file.
     lost: u64,
     last_number: u64,
 }
@@ -38,23 +38,23 @@ impl Ring {
     }
 }
 
-/// A ring of entries. A reader costs no memory but its position in it.
+/// A ring buffer of entries. A reader only needs its position in it.
 #[derive(Debug)]
 pub(super) struct Recent {
     ring: Mutex<Ring>,
-    /// Bounds of the ring: entries, and bytes of their text.
+    /// Bounds of the buffer: the number of entries, and the bytes of their text.
     kept: (usize, usize),
-    /// The position after the newest entry.
+    /// Position after the newest entry.
     end: watch::Sender<u64>,
 }
 
 /// Entries that a reader has not seen.
 pub(super) struct Unread {
-    /// The oldest first.
+    /// Entries, oldest first.
     pub(super) lines: Vec<Arc<str>>,
-    /// Older ones, which are no longer kept.
+    /// Number of older entries that are no longer kept.
     pub(super) lost: u64,
-    /// The position to continue from.
+    /// Position to continue from.
     pub(super) next: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Keeps more entries: no file has them.
+    /// Creates a buffer that keeps more entries because no file has them.
     pub(super) fn without_file() -> Self {
         let kept = (KEPT_ENTRIES * KEPT_WITHOUT_FILE, KEPT_BYTES * KEPT_WITHOUT_FILE);
         Self { kept, ..Self::default() }
@@ -75,8 +75,7 @@ impl Recent {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes entries and gives each its number: microseconds since 1970, or more where several come at once. Answers
-    /// their lines.
+    /// Takes entries and gives each its number: microseconds since 1970, or more if several come at once. Returns their lines.
     pub(super) fn push(&self, entries: impl Iterator<Item = Value>) -> Vec<Arc<str>> {
         let now = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
         let mut ring = self.lock();
@@ -103,28 +102,29 @@ impl Recent {
         lines
     }
 
-    /// The file has the newest entries.
+    /// Notes that the file has the newest entries.
     pub(super) fn wrote(&self, number_of_entries: usize) {
         self.lock().lines.iter_mut().rev().take(number_of_entries).for_each(|line| line.is_written = true);
     }
 
-    /// Number of entries that are no longer kept anywhere.
+    /// Returns the number of entries that are no longer kept anywhere.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// The entries that no file has.
+    /// Returns the entries that are in no file.
     pub(super) fn unwritten(&self) -> Vec<Arc<str>> {
         let ring = self.lock();
         ring.lines.iter().filter(|line| !line.is_written).map(|line| Arc::clone(&line.text)).collect()
     }
 
-    /// Changes when there is something new.
+    /// Returns a receiver that changes whenever there is a new entry.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.end.subscribe()
     }
 
-    /// The position of the first entry after the one with this number; without a number, that after the newest.
+    /// Returns the position of the first entry after the one with this number; without a number, the position after the newest
+    /// entry.
     pub(super) fn position(&self, after: Option<u64>) -> u64 {
         let ring = self.lock();
         match after {
@@ -136,7 +136,7 @@ impl Recent {
         }
     }
 
-    /// The entries from this position on.
+    /// Returns the entries from this position on.
     pub(super) fn since(&self, position: u64) -> Unread {
         let ring = self.lock();
         let skip = usize::try_from(position.saturating_sub(ring.dropped)).unwrap_or(usize::MAX);
@@ -172,7 +172,7 @@ mod tests {
             |line: &Arc<str>| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap();
         let numbers: Vec<u64> = pushed.iter().map(number).collect();
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
-        // Numbers say where a reader was, also one that no longer is in the ring.
+        // A number identifies a reader's position, even one that is no longer in the buffer.
         for (after, expected) in
             [(Some(numbers[numbers.len() - 2]), vec![count + 2]), (Some(u64::MAX), vec![]), (None, vec![])]
         {
@@ -189,7 +189,7 @@ mod tests {
             recent.push(std::iter::once(json!({"n": number, "message": large})));
         }
         assert_eq!(names(&recent.since(0).lines), [4]);
-        // One that is too large by itself is still seen.
+        // An entry that exceeds the bound by itself is still delivered.
         recent.push(std::iter::once(json!({"n": 5, "message": large.repeat(3)})));
         assert_eq!(names(&recent.since(0).lines), [5]);
     }

@@ -1,4 +1,4 @@
-//! `GET /kubegc/v1/journal`: the journal of the collectors of this process, for whoever may read this path.
+//! `GET /kubegc/v1/journal`: the journal of the collectors of this process, for users who may read this path.
 //!
 //! ```text
 //! GET /kubegc/v1/journal?namespace=shop&verb=delete&tail=50    {"items": […], "leftOut": 0, …}
@@ -22,18 +22,18 @@ use crate::UsageError;
 use crate::endpoints::status;
 use crate::user_limits::Place;
 
-/// Where a server with collectors, and a collector, shows its journal.
+/// Path of the journal on a server with collectors and on a collector.
 pub const PATH: &str = "/kubegc/v1/journal";
-/// Maximum number of entries that one answer has.
+/// Maximum number of entries in one response.
 const LARGEST_TAIL: usize = 10_000;
-/// Maximum size of their lines together; of more, the newest are answered.
+/// Maximum total size of their lines; if there are more, the newest are returned.
 const LARGEST_ANSWER_BYTES: usize = 16 << 20;
-/// Interval of the empty lines by which both ends notice that the other one is gone.
+/// Interval between the empty lines from which each end notices that the other one is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Maximum time that a client can follow before it has to ask again: credentials are then checked again.
+/// Maximum time that a client can follow before it must ask again, so credentials are checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// Answers a request of a user (an empty name for everybody on this machine) with these parameters.
+/// Answers a request of a user (an empty name stands for everybody on this machine) with these parameters.
 pub async fn answer(journal: &Arc<Journal>, user: &str, parameters: &[(String, String)]) -> ExtensionAnswer {
     let (mut follow, mut after) = (false, None);
     let other = |name: &str, value: &str| {
@@ -74,7 +74,7 @@ fn refusal(code: u16, reason: &str, message: &str) -> ExtensionAnswer {
     ExtensionAnswer::json(code, &status(code, reason, message, &json!({})))
 }
 
-/// Result in the form that is sent.
+/// Result in the form in which it is sent.
 #[derive(Debug, Default)]
 pub struct FoundEntries(pub Found);
 
@@ -87,7 +87,7 @@ impl FoundEntries {
         })
     }
 
-    /// Reads an answer.
+    /// Reads a response.
     pub fn read(mut document: Value) -> Found {
         let number = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
         let entries = document["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
@@ -122,7 +122,7 @@ struct Follower {
     _place: Place,
 }
 
-/// The entries after this number that are asked for, or those to come, one per line.
+/// Streams the matching entries after this number, or all new ones, one per line.
 fn stream(
     journal: &Arc<Journal>,
     query: Query,
@@ -147,7 +147,7 @@ fn stream(
 }
 
 impl Follower {
-    /// The next lines; `None` at the end.
+    /// Returns the next lines; `None` at the end.
     async fn piece(&mut self) -> Option<Bytes> {
         let quiet = Instant::now() + KEEP_ALIVE;
         loop {

@@ -1,5 +1,5 @@
-//! Orders of operators: annotations of the leader's Lease, so that they work from anywhere with kubectl's rights, reach
-//! every replica and outlive each of them.
+//! Orders of operators: annotations on the leader's Lease. They need only kubectl's permissions, work from anywhere, reach every
+//! replica and outlive each of them.
 //!
 //! | annotation | meaning |
 //! |---|---|
@@ -9,12 +9,12 @@
 //! | `kubegc.io/observed-by` | UID of the service account that began this observation |
 //! | `kubegc.io/resumed-at` | when `kubegc resume` ended the last pause |
 //!
-//! An order ends only when a newer version of the Lease that showed it no longer has it, or by a later `kubegc.io/resumed-at`. A Lease that
-//! was deleted and created again, or put back with an older snapshot of etcd, ends nothing: orders that it lacks are written back,
-//! also stopped resources that cannot be read, and of two ends of an observation the later one.
+//! An order ends only if a newer version of the Lease that showed it no longer has it, or by a later `kubegc.io/resumed-at`. A
+//! Lease that was deleted and created again, or restored from an older snapshot of etcd, ends nothing: orders that it lacks are
+//! written back, including stopped resources that cannot be read, and of two ends of an observation the later one.
 //!
-//! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are no orders: the leader writes there what verifies the
-//! certificate of its pages, and where they are if they are for its machine alone.
+//! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are not orders: in them, the leader publishes the
+//! authority that verifies the certificate of its pages, and the address of the pages if they are only for its machine.
 
 #[cfg(test)]
 mod tests;
@@ -42,13 +42,13 @@ use super::orders::{TRIPPED, is_of_installation};
 use super::orders_file::{LeaseRecord, OrdersFile};
 use crate::preflight::{self, ForbiddenRequest};
 
-/// The authority (PEM) of the self-signed certificate that the leader's pages have.
+/// Annotation with the authority (PEM) of the leader's self-signed pages certificate.
 pub const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
-/// The address of the leader's pages, if they are for its machine alone.
+/// Annotation with the address of the leader's pages, if they are only for its machine.
 pub const PAGES_ADDRESS: &str = "kubegc.io/pages-address";
-/// Pause between tries to write to the Lease.
+/// Pause between attempts to write to the Lease.
 const PAUSE: Duration = Duration::from_secs(1);
-/// An annotation is written at most so often when others keep changing the Lease.
+/// Maximum number of attempts to write an annotation while others keep changing the Lease.
 const TRIES: usize = 8;
 
 /// Holder of a Lease.
@@ -56,9 +56,9 @@ const TRIES: usize = 8;
 pub struct Held {
     /// Identity of the holder; empty without one.
     pub holder: String,
-    /// When it was renewed last.
+    /// Time of the last renewal.
     pub renewed: Option<jiff::Timestamp>,
-    /// Duration of a renewal, seconds.
+    /// Validity of a renewal in seconds.
     pub seconds: i64,
 }
 
@@ -74,14 +74,14 @@ impl Held {
         }
     }
 
-    /// Reports whether it is held at this time.
+    /// Reports whether the Lease is held at this time.
     #[must_use]
     pub fn is_held(&self, now: jiff::Timestamp) -> bool {
         let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
         !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
     }
 
-    /// Reports whether a collector has ever held it: orders may be written before one starts.
+    /// Reports whether a collector has ever held the Lease: orders may be written before one starts.
     #[must_use]
     pub fn was_ever_held(&self) -> bool {
         !self.holder.is_empty() || self.renewed.is_some()
@@ -90,29 +90,28 @@ impl Held {
 
 #[derive(Debug, Default)]
 struct SeenOrders {
-    /// Newest version of the Lease that was seen. Answers come by two ways, and not in order.
+    /// Newest version of the Lease that was seen. Versions arrive on two paths, and not in order.
     version: u64,
-    /// UID of the Lease; empty before one was seen.
+    /// UID of the Lease; empty before the first was seen.
     uid: String,
-    /// When a collector had last renewed the Lease, as it was when this process began.
+    /// Last renewal by a collector, as of the start of this process.
     renewed_before: Option<jiff::Timestamp>,
     orders: Orders,
-    /// When the pause was seen first.
+    /// Time at which the pause was first seen.
     paused_at: jiff::Timestamp,
-    /// True if the Lease has shown the pause since it was created or put back: only then does it mean something that
-    /// it no longer does.
+    /// True if the Lease has shown the pause since it was created or restored: only then does its absence mean something.
     pause_announced: bool,
-    /// The same for the observation.
+    /// True if the Lease has shown the observation since then.
     observation_announced: bool,
-    /// When stopped resources were seen first that cannot be read.
+    /// Time at which unreadable stopped resources were first seen.
     unreadable_at: jiff::Timestamp,
-    /// The same for these.
+    /// True if the Lease has shown these since then.
     unreadable_announced: bool,
-    /// Stopped resources that the Lease has shown: only of those does it mean something that it no longer does.
+    /// Stopped resources that the Lease has shown: only for these does absence mean something.
     announced: BTreeSet<Arc<str>>,
 }
 
-/// Takes in what the Lease says and passes it on. Clones share it.
+/// Takes in the orders of the Lease and passes them on. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Control {
     seen: Arc<Mutex<SeenOrders>>,
@@ -121,26 +120,26 @@ pub struct Control {
     orders: watch::Sender<Orders>,
     /// True if orders outlive their Lease.
     keeps_orders: bool,
-    /// Where they outlive the process.
+    /// File in which orders outlive the process.
     file: Option<OrdersFile>,
 }
 
 impl Control {
-    /// Of collectors beside their server: only a pause stops them, and a reset of the server ends it.
+    /// Creates the control of collectors beside their server: only a pause stops them, and a reset of the server ends it.
     #[must_use]
     pub fn beside_server() -> Self {
         let breaker = SharedBreaker::new(Breaker::new(BreakerOptions::default()));
         Self { keeps_orders: false, ..Self::new(Leadership::always(), breaker) }
     }
 
-    /// Follows orders for this leadership and this breaker.
+    /// Creates a control that applies orders to this leadership and this breaker.
     #[must_use]
     pub fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
         let orders = watch::Sender::default();
         Self { seen: Arc::default(), leadership, breaker, orders, keeps_orders: true, file: None }
     }
 
-    /// Keeps the orders of this Lease beside the journal, too, and begins with those that are there.
+    /// Also keeps the orders of this Lease beside the journal, and begins with those that are already there.
     #[must_use]
     pub fn remembering(self, journal: &Path, server: &str, lease: &LeaseName) -> Self {
         let file = OrdersFile::beside(journal, format!("{server} {lease}"));
@@ -156,20 +155,20 @@ impl Control {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The orders, as they change.
+    /// Returns a receiver of the current orders.
     #[must_use]
     pub fn orders(&self) -> watch::Receiver<Orders> {
         self.orders.subscribe()
     }
 
-    /// Takes in a Lease, as the watch delivers it or as an answer to a write.
+    /// Takes in a Lease from the watch or from the response to a write.
     pub fn saw(&self, lease: &Value) {
         self.saw_since(lease, 0);
     }
 
-    /// The same, of a Lease that was read after this version of it had been seen. An older one is what a restored backup
-    /// holds: it is obeyed, and what was ordered before has to be noted in it again before it can end anything. So it is with a
-    /// Lease that was created again.
+    /// Takes in a Lease that was read after version `known` had been seen. An older version comes from a restored backup: its
+    /// orders are followed, but an earlier order must be noted in it again before it can end anything. The same applies to a Lease
+    /// that was created again.
     fn saw_since(&self, lease: &Value, known: u64) {
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
         let uid = lease["metadata"]["uid"].as_str().unwrap_or_default();
@@ -187,7 +186,7 @@ impl Control {
         self.take_in(&mut seen, Orders::of_lease(lease), is_lost);
     }
 
-    /// Obeys orders, and those that remain although they are not among them.
+    /// Applies these orders, and earlier ones that remain in force although they are not among them.
     fn take_in(&self, seen: &mut SeenOrders, mut orders: Orders, is_lost: bool) {
         if let Some(tripped) = &orders.tripped {
             self.follow_trips(seen, tripped);
@@ -212,14 +211,15 @@ impl Control {
         if orders != seen.orders || is_lost {
             seen.orders = orders.clone();
             self.orders.send_replace(orders.clone());
-            // Losing the Lease is not a reason to forget: its version says later that it was.
+            // Losing the Lease is no reason to forget: its version later shows that it was lost.
             if let Some(file) = self.file.as_ref().filter(|_| !is_lost) {
                 file.write(&LeaseRecord { uid: seen.uid.clone(), version: seen.version, orders });
             }
         }
     }
 
-    /// The Lease is gone; `uid` is that of the one that was deleted, if it is known. Its orders remain, and are written into the next one.
+    /// Notes that the Lease is gone; `uid` is that of the deleted Lease, if known. Its orders remain, and are written into the next
+    /// one.
     fn lost(&self, uid: Option<&str>) {
         let mut seen = self.lock();
         if self.keeps_orders && !seen.uid.is_empty() && uid.is_none_or(|uid| uid == seen.uid) {
@@ -229,11 +229,11 @@ impl Control {
         }
     }
 
-    /// Returns the orders to write on a Lease that is created.
+    /// Returns the orders to write on a new Lease.
     #[must_use]
     pub fn standing(&self) -> Orders {
         let mut standing = self.lock().orders.clone();
-        // What cannot be read stops everything, these resources included.
+        // Unreadable orders stop everything, including these resources.
         if let Some(tripped) = &mut standing.tripped {
             let local = self.breaker.lock().tripped();
             tripped.extend(local.into_iter().map(|trip| (Arc::clone(&trip.resource), trip)));
@@ -261,7 +261,7 @@ impl Control {
         }
     }
 
-    /// Resumes what was stopped before an operator resumed everything, also where the Lease never showed it.
+    /// Resumes everything that was stopped before an operator resumed, even if the Lease never showed it.
     fn resume_since(&self, known: Option<jiff::Timestamp>, orders: &Orders) {
         let Some(resumed) = orders.resumed_at.filter(|at| known.is_none_or(|known| *at > known)) else {
             return;
@@ -277,11 +277,11 @@ impl Control {
         }
     }
 
-    /// The orders that are in force and not in the Lease.
+    /// Returns the orders that are in force but not in the Lease.
     fn unannounced(&self) -> Orders {
         let seen = self.lock();
         let mut missing = Orders::none();
-        // Over an annotation that cannot be read, nothing is written.
+        // An annotation that cannot be read is never overwritten.
         if seen.orders.tripped.is_some() || seen.version == 0 {
             let tripped = self.breaker.lock().tripped().into_iter();
             let tripped = tripped.filter(|trip| !seen.announced.contains(&trip.resource));
@@ -328,7 +328,7 @@ impl Control {
                         ObjectNews::Gone(gone) => {
                             self.lost(gone["metadata"]["uid"].as_str().or(Some("")));
                             if !self.keeps_orders {
-                                // Beside a server that was reset, the Lease is there to be annotated as before.
+                                // Beside a server that was reset, the Lease exists again and can be annotated as before.
                                 let _ = offer(&wanted.0, &wanted.1).await;
                             }
                         }
@@ -353,7 +353,8 @@ impl Control {
         Ok(())
     }
 
-    /// Writes every new trip into the Lease, with an Event about it, and every order that the Lease lost, until the task is aborted.
+    /// Writes every new trip of the breaker into the Lease, with an Event about it, and every order that the Lease has lost, until
+    /// the task is aborted.
     pub async fn announce(self, client: ApiClient, lease: LeaseName) {
         let (mut changes, mut orders) = (self.breaker.changes(), self.orders());
         let mut reported: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -362,7 +363,7 @@ impl Control {
             let trips: Vec<&Trip> = missing.tripped.iter().flat_map(BTreeMap::values).collect();
             reported.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
             if missing == Orders::none() {
-                // A restored backup may hold a Lease without them.
+                // A restored backup may hold a Lease without these orders.
                 let changed = tokio::select! {
                     changed = changes.changed() => changed,
                     changed = orders.changed() => changed,
@@ -392,8 +393,8 @@ impl Control {
         }
     }
 
-    /// Until when the first run after an installation observes: as the Lease says, or from now on for this long. The end of an
-    /// observation that another installation made says nothing about this one.
+    /// Returns the end of the observation in the first run after an installation: the time in the Lease, or this long from now. The
+    /// end of an observation that another installation began has no meaning for this one.
     pub async fn observe_until(
         &self,
         client: &ApiClient,
@@ -426,14 +427,14 @@ impl Control {
                     Err(error) => tracing::warn!("the end of the observation cannot be recorded: {error:#}"),
                 }
             }
-            // The leader writes it; what was written shows here.
+            // The leader writes it, and its write shows here.
             let _ = tokio::time::timeout(PAUSE, orders.changed()).await;
         }
     }
 }
 
 impl SeenOrders {
-    /// The Lease was lost or put back: what it does not show from now on is no longer an order to end it.
+    /// Notes that the Lease was lost or restored: from now on, an order that it does not show is not thereby ended.
     fn forget_announcements(&mut self) {
         self.announced.clear();
         self.pause_announced = false;
@@ -441,7 +442,7 @@ impl SeenOrders {
         self.unreadable_announced = false;
     }
 
-    /// Adds the orders that remain although the Lease does not show them.
+    /// Adds the orders that remain in force although the Lease does not show them.
     fn keep(&mut self, orders: &mut Orders) {
         if orders.paused.is_some() {
             if self.orders.paused.is_none() {
@@ -465,7 +466,7 @@ impl SeenOrders {
             orders.tripped = None;
             orders.unreadable.clone_from(&self.orders.unreadable);
         }
-        // The later end counts while the Lease was lost: an older one is that of a snapshot.
+        // While the Lease is lost, the later end counts: an earlier one comes from a snapshot.
         if self.observation_announced || self.orders.observe_until <= orders.observe_until {
             self.observation_announced = orders.observe_until.is_some();
         } else {
@@ -475,8 +476,8 @@ impl SeenOrders {
     }
 }
 
-/// UID of the user that we are: a service account has another one after each installation. `None` if the user has none, or the
-/// server does not say.
+/// Returns the UID of our own user: a service account has a new one after each installation. `None` if the user has none, or the
+/// server does not report it.
 async fn installation(client: &ApiClient) -> Option<String> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -486,7 +487,7 @@ async fn installation(client: &ApiClient) -> Option<String> {
     answer.head.status.is_success().then(|| uid.to_owned())
 }
 
-/// Leases, for the follower.
+/// Returns the resource of Leases, for the follower.
 fn leases() -> ResourceInfo {
     ResourceInfo {
         id: ResourceId(0),
@@ -525,8 +526,8 @@ pub async fn read(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Optio
     }
 }
 
-/// Creates a Lease without a holder and without orders, unless there is one: orders are annotations, and `kubectl annotate`
-/// needs an object.
+/// Creates a Lease without a holder and without orders if there is none: orders are annotations, and `kubectl annotate` needs an
+/// object.
 pub async fn offer(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> {
     let metadata = json!({"name": lease.name, "namespace": lease.namespace});
     let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata});
@@ -538,8 +539,8 @@ pub async fn offer(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> 
     }
 }
 
-/// Changes the orders on a Lease, and makes one without a holder if there is none. Answers the orders before and the
-/// Lease as it is then: null if there is none and nothing had to be ordered.
+/// Changes the orders on a Lease, and creates one without a holder if there is none. Returns the previous orders and the resulting
+/// Lease, which is null if there is none and nothing had to be ordered.
 pub async fn edit(
     client: &ApiClient,
     lease: &LeaseName,
@@ -552,7 +553,7 @@ pub async fn edit(
         change(&mut orders);
         let (verb, request) = match &present {
             _ if orders == before => return Ok((before, present.unwrap_or_default())),
-            // Where nothing was ordered, nothing is resumed.
+            // Without orders there is nothing to resume.
             None if Orders { resumed_at: None, ..orders.clone() } == before => {
                 return Ok((before, Value::Null));
             }
@@ -581,7 +582,7 @@ pub async fn edit(
     bail!("lease {}/{} keeps changing", lease.namespace, lease.name)
 }
 
-/// A Kubernetes Event about the Lease. If it fails, everything else continues.
+/// Writes a Kubernetes Event about the Lease. A failure does not affect anything else.
 async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, reason: &str, message: &str) {
     let now = jiff::Timestamp::now();
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -1,4 +1,4 @@
-//! Leader election at work: the Lease over the API, and who may act until when.
+//! Leader election in practice: the Lease over the API, and the time until which each replica may act.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use super::LeaseName;
 use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY};
 use crate::preflight::ForbiddenRequest;
 
-/// Jitter: candidates read the Lease up to this much later than the retry period says.
+/// Jitter: candidates read the Lease up to this factor later than the retry period.
 const JITTER: f64 = 1.2;
 
 /// Settings of the election, named as upstream's flags.
@@ -33,7 +33,7 @@ pub struct LeaseOptions {
 }
 
 impl LeaseOptions {
-    /// The rules of Kubernetes' own controllers.
+    /// Checks the rules of Kubernetes' own controllers.
     pub fn check(&self) -> Result<(), String> {
         if self.lease_duration <= self.renew_deadline {
             return Err(
@@ -54,8 +54,8 @@ impl LeaseOptions {
     }
 }
 
-/// Right of this process to act. Shared by the election and the orders on the Lease, which set it, and everything
-/// that asks.
+/// Permission of this process to act. Shared by the election and the orders on the Lease, which set it, and everything that asks
+/// for it.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: Arc<Mutex<State>>,
@@ -64,9 +64,9 @@ pub struct Leadership {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Until when we lead, if we do.
+    /// Time until which we lead, if we do.
     until: Option<Instant>,
-    /// An operator has stopped everything.
+    /// True if an operator has stopped everything.
     paused: bool,
 }
 
@@ -77,16 +77,16 @@ impl State {
 }
 
 impl Leadership {
-    /// No replica leads yet.
+    /// Creates a leadership that no replica has yet.
     #[must_use]
     pub fn none() -> Self {
         Self { state: Arc::default(), held: watch::Sender::new(true) }
     }
 
-    /// Without an election: always.
+    /// Creates a permanent leadership, without an election.
     #[must_use]
     pub fn always() -> Self {
-        // Far beyond the life of a process, and far within what a clock can hold.
+        // Far beyond the life of a process, yet well within the range of a clock.
         let until = Some(Instant::now() + Duration::from_hours(876_000));
         let state = Arc::new(Mutex::new(State { until, paused: false }));
         Self { state, held: watch::Sender::new(false) }
@@ -103,8 +103,8 @@ impl Leadership {
         self.held.send_if_modified(|held| std::mem::replace(held, is_held) != is_held);
     }
 
-    /// Reports whether a request that changes something may go now. A process that was stopped for a while finds
-    /// here that its time is over, before it finds out anything else.
+    /// Reports whether a request that changes something may be sent now. A process that was suspended for a while finds out here
+    /// first that its time is over.
     #[must_use]
     pub fn may_act(&self) -> bool {
         let state = self.lock();
@@ -117,19 +117,19 @@ impl Leadership {
         self.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Reports whether our time is over and the process has not reacted yet.
+    /// Reports whether our time is over but the process has not reacted yet.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// True while the collector is to hold its effects.
+    /// Returns a receiver that is true while the collector must hold back its effects.
     #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
 
-    /// Stops or resumes by an operator's order.
+    /// Pauses or resumes on an operator's order.
     pub fn pause(&self, paused: bool) {
         self.change(|state| state.paused = paused);
     }
@@ -143,28 +143,28 @@ impl Leadership {
     }
 }
 
-/// Why the election ended.
+/// Reason why the election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// The Lease could not be renewed in time.
     #[error("leader election lost: lease {lease} was not renewed within {} s ({why})", .deadline.as_secs_f64())]
     NotRenewed {
-        /// `namespace/name`.
+        /// Lease as `namespace/name`.
         lease: String,
-        /// The renew deadline.
+        /// Renew deadline.
         deadline: Duration,
-        /// The last failure.
+        /// Last failure.
         why: String,
     },
-    /// Another candidate holds it.
+    /// Another candidate holds the Lease.
     #[error("leader election lost: lease {lease} is held by {holder}")]
     Taken {
-        /// `namespace/name`.
+        /// Lease as `namespace/name`.
         lease: String,
         /// Identity of the holder.
         holder: String,
     },
-    /// The server forbids it.
+    /// The server forbids access to the Lease.
     #[error(transparent)]
     Forbidden(#[from] ForbiddenRequest),
     /// The server does not accept our credentials.
@@ -172,32 +172,32 @@ pub enum LeaseError {
     Unauthorized(String),
 }
 
-/// One candidate.
+/// One candidate of the election.
 pub struct Candidate {
     client: ApiClient,
     options: LeaseOptions,
     election: Election,
-    /// The beginning that the election counts from.
+    /// Origin of the election's times.
     origin: Instant,
     control: Control,
     leadership: Leadership,
-    /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
+    /// Metadata of the Lease as we last read or wrote it: its version, and annotations of others.
     metadata: Option<Value>,
     /// Address of our pages, and the authority of their certificate.
     shown: ShownPages,
 }
 
-/// Annotations of the leader about its pages on the Lease.
+/// Annotations of the leader on the Lease that describe its pages.
 #[derive(Clone, Debug, Default)]
 pub struct ShownPages {
-    /// Authority that clients verify the certificate with.
+    /// Authority with which clients verify the certificate.
     pub authority: Option<String>,
-    /// Where they are, if they are for this machine alone.
+    /// Address of the pages, if they are only for this machine.
     pub address: Option<SocketAddr>,
 }
 
 impl Candidate {
-    /// A candidate of this identity, which does not lead yet.
+    /// Creates a candidate with this identity, which does not lead yet.
     pub fn new(
         client: ApiClient,
         options: LeaseOptions,
@@ -219,7 +219,7 @@ impl Candidate {
         }
     }
 
-    /// Writes onto the Lease where our pages are and what clients verify their certificate with.
+    /// Writes the location of our pages, and the authority that verifies their certificate, onto the Lease.
     #[must_use]
     pub fn showing(self, shown: ShownPages) -> Self {
         Self { shown, ..self }
@@ -229,7 +229,7 @@ impl Candidate {
         format!("{}/{}", self.options.lease.namespace, self.options.lease.name)
     }
 
-    /// Waits for the Lease. Returns when it is ours, or with what makes waiting useless.
+    /// Waits for the Lease. Returns when we hold it, or with the error that makes waiting useless.
     pub async fn acquire(&mut self) -> Result<(), LeaseError> {
         let mut reported = String::new();
         loop {
@@ -251,7 +251,7 @@ impl Candidate {
         }
     }
 
-    /// Renews until the Lease is lost. When this returns, nothing may be sent any more.
+    /// Renews the Lease until it is lost. After this returns, nothing may be sent any more.
     pub async fn keep(&mut self) -> LeaseError {
         let mut why = String::from("no attempt was made in time");
         loop {
@@ -270,7 +270,7 @@ impl Candidate {
                     why = failure;
                     continue;
                 }
-                // Refused credentials may be good again a moment later: they do not end a lease that is ours.
+                // Refused credentials may be accepted again a moment later, so they do not end a Lease that is ours.
                 Ok(Err(error)) if !is_overdue => {
                     tracing::warn!(lease = %self.title(), %error, "the lease was not renewed; trying again");
                     why = error.to_string();
@@ -287,7 +287,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back, so that a standby need not wait. Nothing is sent after it.
+    /// Gives the Lease back so that a standby need not wait. Nothing is sent after it.
     pub async fn release(mut self) {
         self.leadership.stop();
         let Some(record) = self.election.release(jiff::Timestamp::now()) else { return };
@@ -303,7 +303,7 @@ impl Candidate {
         }
     }
 
-    /// One round of requests, as the election wants it, and what it came to.
+    /// Performs one round of requests for the election, and returns the result.
     async fn round(&mut self) -> Result<Round, LeaseError> {
         let mut ask = self.election.begin(self.origin.elapsed(), jiff::Timestamp::now());
         loop {
@@ -354,7 +354,7 @@ impl Candidate {
         Ok(if *ask == Ask::Read { Reply::Found(Record::of_lease(&lease)) } else { Reply::Written })
     }
 
-    /// Orders that others have written on the Lease stay there, and are obeyed before we act.
+    /// Takes in the Lease: orders that others have written on it stay there, and we follow them before we act.
     fn saw(&mut self, lease: &Value) {
         let mut metadata = lease["metadata"].clone();
         if let Some(fields) = metadata.as_object_mut() {
@@ -385,7 +385,7 @@ impl Candidate {
         if named { format!("{collection}/{name}") } else { collection }
     }
 
-    /// Creates the Lease, or (with the metadata of the one that is to be replaced) updates it.
+    /// Creates the Lease, or updates it if the metadata of the existing one is given.
     async fn write(&self, record: &Record, metadata: Option<&Value>) -> Result<Answer, RequestError> {
         let LeaseName { namespace, name } = &self.options.lease;
         // A Lease that was deleted, or that a restored backup lacks, comes back with its orders.
@@ -421,7 +421,7 @@ impl Candidate {
     }
 }
 
-/// A number in [1, [`JITTER`]).
+/// Returns a random number in [1, [`JITTER`]).
 fn spread() -> f64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     let bits = std::collections::hash_map::RandomState::new().build_hasher().finish() >> 40;
@@ -430,7 +430,7 @@ fn spread() -> f64 {
     1.0 + fraction * (JITTER - 1.0)
 }
 
-/// Returns our identity in the Lease: the host's name and a suffix that no other process has.
+/// Returns our identity in the Lease: the name of the host and a suffix that is unique to this process.
 #[must_use]
 pub fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
@@ -438,7 +438,7 @@ pub fn identity() -> String {
     format!("{}_{:016x}{:016x}", host(), random(), random())
 }
 
-/// The name of this host.
+/// Returns the name of this host.
 #[must_use]
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

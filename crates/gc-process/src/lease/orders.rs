@@ -12,40 +12,40 @@ pub(crate) const TRIPPED: &str = "kubegc.io/tripped";
 pub(crate) const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
 const OBSERVED_BY: &str = "kubegc.io/observed-by";
 pub(crate) const RESUMED_AT: &str = "kubegc.io/resumed-at";
-/// An observation that has ended counts as that of another installation if no collector has renewed the Lease for so long.
+/// Absence of renewals after which an ended observation counts as that of another installation.
 const LONGEST_ABSENCE: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
 /// Orders on a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// Why everything is paused, if it is.
+    /// Reason why everything is paused, if it is.
     pub paused: Option<String>,
-    /// Resources that the breaker has stopped; `None` if that cannot be read.
+    /// Resources that the breaker has stopped; `None` if the annotation cannot be read.
     pub tripped: Option<BTreeMap<Arc<str>, Trip>>,
-    /// The text of stopped resources that cannot be read.
+    /// Text of the stopped resources if it cannot be read.
     pub unreadable: Option<String>,
-    /// Until when the first run only observes.
+    /// Time until which the first run only observes.
     pub observe_until: Option<jiff::Timestamp>,
-    /// The installation that began this observation, if its user has a UID.
+    /// Installation that began this observation, if its user has a UID.
     pub observed_by: Option<String>,
-    /// When an operator resumed last.
+    /// Time at which an operator last resumed.
     pub resumed_at: Option<jiff::Timestamp>,
 }
 
 impl Orders {
-    /// Nothing is ordered.
+    /// Returns no orders.
     #[must_use]
     pub fn none() -> Self {
         Self { tripped: Some(BTreeMap::new()), ..Self::default() }
     }
 
-    /// Reports whether nothing may be sent: a pause, or stopped resources that cannot be read.
+    /// Reports whether nothing may be sent: because of a pause, or of stopped resources that cannot be read.
     pub(crate) fn hold_everything(&self) -> bool {
         self.paused.is_some() || self.tripped.is_none()
     }
 
-    /// Reports whether an operator resumed after this pause was ordered. Its note begins with the time; one without
-    /// counts from when it was seen.
+    /// Reports whether an operator resumed after this pause was ordered. Its note begins with the time; a note without one counts
+    /// from when it was seen.
     #[must_use]
     pub fn resumes(&self, pause: &str, seen: jiff::Timestamp) -> bool {
         let noted = pause.split_once(": ").and_then(|(time, _)| time.parse::<jiff::Timestamp>().ok());
@@ -60,7 +60,7 @@ impl Orders {
         self.resumed_at = Some(now);
     }
 
-    /// Adds orders that a Lease lost.
+    /// Adds orders that a Lease has lost.
     pub fn restore(&mut self, lost: &Self) {
         if let Some(paused) = &lost.paused {
             self.paused.get_or_insert_with(|| paused.clone());
@@ -97,7 +97,7 @@ impl Orders {
         }
     }
 
-    /// The annotations, for a merge patch. Stopped resources that cannot be read stay as they are.
+    /// Returns the annotations for a merge patch. Stopped resources that cannot be read stay as they are.
     #[must_use]
     pub fn annotations(&self) -> Value {
         let tripped = self.tripped.as_ref().filter(|tripped| !tripped.is_empty()).map(|tripped| {
@@ -120,7 +120,7 @@ impl Orders {
         annotations
     }
 
-    /// The annotations of a Lease that is created.
+    /// Returns the annotations of a new Lease.
     #[must_use]
     pub fn new_annotations(&self) -> Value {
         let mut annotations = self.annotations();
@@ -143,8 +143,8 @@ fn read_trips(text: &str) -> Option<BTreeMap<Arc<str>, Trip>> {
     Some(entries.into_iter().map(trip).collect())
 }
 
-/// Reports whether an observation that has ended was made by this installation: by the same service account, or,
-/// where one of them has no UID, by collectors that were at work recently.
+/// Reports whether an ended observation was made by this installation: by the same service account or, if one of them has no UID,
+/// by collectors that ran recently.
 pub(crate) fn is_of_installation(
     orders: &Orders,
     installation: Option<&str>,

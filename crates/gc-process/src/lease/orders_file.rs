@@ -1,4 +1,4 @@
-//! The orders in a file beside the journal: a collector whose process ends while etcd is restored begins again with them.
+//! Orders in a file beside the journal: a collector whose process ends while etcd is restored starts with them again.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::orders::Orders;
 use crate::private_files;
 
-/// A Lease as it was seen when its orders changed last.
+/// A Lease as it was when its orders last changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseRecord {
     pub(crate) uid: String,
@@ -20,7 +20,7 @@ pub(crate) struct LeaseRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct OrdersFile {
     path: PathBuf,
-    /// Address of the server, and namespace and name of the Lease: a file of another one says nothing.
+    /// Address of the server, and namespace and name of the Lease; the file of another Lease is ignored.
     subject: String,
 }
 
@@ -29,7 +29,7 @@ impl OrdersFile {
         Self { path: journal.with_extension("orders"), subject }
     }
 
-    /// The orders that were written last, if there are any for this Lease.
+    /// Returns the orders that were written last, if there are any for this Lease.
     pub(crate) fn read(&self) -> Option<LeaseRecord> {
         let value: Value = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
         (value["of"].as_str() == Some(self.subject.as_str())).then(|| LeaseRecord {
@@ -39,7 +39,7 @@ impl OrdersFile {
         })
     }
 
-    /// Writes orders. Without the file, only a restart forgets what a lost Lease ordered.
+    /// Writes orders. Without the file, only a restart forgets the orders of a lost Lease.
     pub(crate) fn write(&self, record: &LeaseRecord) {
         let value = json!({
             "of": self.subject, "uid": record.uid, "version": record.version,

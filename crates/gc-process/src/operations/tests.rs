@@ -1,4 +1,4 @@
-//! Hostile clients of the pages: whoever asks beside them is answered.
+//! Hostile clients of the pages must not keep other clients from being answered.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::future::Future;
@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// Hostile connections: more than there are places.
+/// Number of hostile connections, more than the server has places for.
 const CONNECTIONS: usize = 200;
-/// Time within which a request is answered on any machine; not a measure of the time that it takes.
+/// Time within which a request is answered on any machine; not a measure of how long it takes.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// Bytes of one page.
+/// Size of one page in bytes.
 const LARGE: usize = 4 << 20;
 
 struct LargePages;
@@ -59,14 +59,15 @@ fn get(path: &str) -> String {
 
 type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Connects from another address than whoever is to be answered: the connections of one address end for one another first.
+/// Connects from another address than the client that must be answered: the server first closes connections of the same address to
+/// make room.
 async fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, 0, 0, 2], 0)))?;
     socket.connect(to).await
 }
 
-/// Sends this over and over until the connection ends, and reads nothing.
+/// Sends `more` over and over until the connection ends, and reads nothing.
 fn endless(to: SocketAddr, first: String, more: String) -> Attack {
     Box::pin(async move {
         let Ok(mut stream) = connect(to).await else { return };
@@ -75,7 +76,7 @@ fn endless(to: SocketAddr, first: String, more: String) -> Attack {
         }
         while !more.is_empty() && stream.write_all(more.as_bytes()).await.is_ok() {}
         if more.is_empty() {
-            // It stays until it is cut off.
+            // The client stays until it is cut off.
             while matches!(stream.read(&mut [0]).await, Ok(1..)) {
                 std::future::pending::<()>().await;
             }
@@ -132,7 +133,7 @@ async fn large_requests_are_refused() {
         ),
     ] {
         let found = ask(address, &request).await;
-        // A client that is refused while it sends may lose the answer with the connection.
+        // A client that is refused while it sends may lose the response with the connection.
         assert!(found == expected || found.is_empty(), "{found}, not {expected}");
     }
     assert_eq!(ask(address, &get("/healthz")).await, "HTTP/1.1 200 OK");

@@ -1,4 +1,4 @@
-//! The file of a backup: lines of JSON, closed by a checksum of all lines before it.
+//! File format of a backup: lines of JSON, followed by a checksum of all preceding lines.
 //!
 //! ```text
 //! {"format":"kubegc.io/backup.v1","revision":5120,"takenAt":"2026-11-23T06:00:00Z"}
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Format in the first line.
 const FORMAT: &str = "kubegc.io/backup.v1";
-/// The longest line that is read: an object of the largest size that a store takes, in base64, and its key.
+/// Maximum length of a line: an object of the largest size that a store accepts, in base64, and its key.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
 
 /// First line of a backup.
@@ -27,9 +27,9 @@ const LONGEST_LINE_BYTES: usize = 16 << 20;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Head {
     format: String,
-    /// The revision of the store that the objects were read at.
+    /// Revision of the store at which the objects were read.
     pub(crate) revision: u64,
-    /// When, in RFC 3339.
+    /// Time of the backup, in RFC 3339.
     pub(crate) taken_at: String,
 }
 
@@ -39,12 +39,12 @@ impl Head {
     }
 }
 
-/// One thing in a backup.
+/// One entry of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A file of the folder of keys.
+    /// A file in the directory of keys.
     Key { name: String, content: Vec<u8> },
-    /// An object as it is stored.
+    /// An object, as stored.
     Object(KeyValue),
 }
 
@@ -56,7 +56,7 @@ enum Line {
     Tail { objects: u64, sha256: String },
 }
 
-/// Why a file is not a backup that can be restored.
+/// Reason why a file is not a backup that can be restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
     #[error("cannot read the backup: {0}")]
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
         self.line(&line)
     }
 
-    /// Closes the backup. Returns the output and the number of objects.
+    /// Completes the backup. Returns the output and the number of objects.
     pub(crate) fn finish(mut self) -> std::io::Result<(W, u64)> {
         let tail = Line::Tail {
             objects: self.objects,
@@ -119,7 +119,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a backup, line by line. The last item is an error unless the checksum fits.
+/// Reads a backup, line by line. The last item is an error unless the checksum is correct.
 pub(crate) struct Reader<R> {
     input: Lines<R>,
     digest: Sha256,
@@ -148,7 +148,7 @@ impl<R: BufRead> Reader<R> {
         &self.head
     }
 
-    /// The next line with its newline; `None` at the end.
+    /// Returns the next line with its newline; `None` at the end.
     fn line(&mut self) -> Result<Option<Vec<u8>>, FormatError> {
         let next = self.input.next()?;
         self.number += u64::from(next.is_some());

@@ -1,4 +1,4 @@
-//! The plan of a relink as it is shown.
+//! Output of a relink's plan.
 
 use std::io::Write as _;
 
@@ -12,11 +12,11 @@ use super::NAMED_RESOURCES;
 
 /// The plan of a relink.
 pub struct RelinkAnswer<'a> {
-    /// The references that were found.
+    /// References that were found.
     pub found: &'a Relink,
     /// True if the patches are being sent.
     pub is_done: bool,
-    /// Not everything could be listed.
+    /// True if not everything could be listed.
     pub is_partial: bool,
 }
 
@@ -44,7 +44,7 @@ impl RelinkAnswer<'_> {
         Ok(())
     }
 
-    /// Lists what controllers did, and what only the reader can do.
+    /// Lists actions of controllers, and actions that are left to the user.
     fn remarks(&self, out: &mut Vec<u8>) -> anyhow::Result<()> {
         if let Some(comparison) = &self.found.comparison {
             for (from, to) in &comparison.namespaces {

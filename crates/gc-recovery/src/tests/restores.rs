@@ -1,4 +1,4 @@
-//! Velero backups of whole clusters, restored into others as Velero does it, and relinked.
+//! Velero backups of whole clusters, restored into others like Velero does it, and relinked.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::super::relink::{self, RelinkAnswer};
 use super::super::velero;
 use super::{PATIENCE, World};
 
-/// Members of `metadata` that Velero removes from everything that it creates.
+/// Members of `metadata` that Velero removes from every object that it creates.
 const RESET: [&str; 9] = [
     "generateName",
     "selfLink",
@@ -32,9 +32,9 @@ const BINDING: [&str; 5] = [
     "volume.beta.kubernetes.io/storage-provisioner",
     "volume.kubernetes.io/selected-node",
 ];
-/// Labels by which Jobs know their pods.
+/// Labels by which Jobs identify their pods.
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
-/// Resources that come first, in this order; the others follow by name.
+/// Resources that are restored first, in this order; the others follow by name.
 const FIRST: [&str; 11] = [
     "customresourcedefinitions.apiextensions.k8s.io",
     "namespaces",
@@ -48,7 +48,7 @@ const FIRST: [&str; 11] = [
     "pods",
     "replicasets.apps",
 ];
-/// Never restored.
+/// Resources that are never restored.
 const SKIPPED: [&str; 5] = [
     "nodes",
     "events",
@@ -57,7 +57,7 @@ const SKIPPED: [&str; 5] = [
     "volumeattachments.storage.k8s.io",
 ];
 
-/// Everything that matters of a cluster, by resource: what is made for every namespace is left out.
+/// Returns everything that matters in a cluster, by resource, without the objects that every namespace has.
 async fn contents(world: &World) -> Vec<(String, Value)> {
     let gatherer = world.gatherer().await;
     let mut found = Vec::new();
@@ -86,7 +86,7 @@ fn without(object: &mut Value, pointer: &str, members: &[&str]) {
     }
 }
 
-/// An object as Velero creates it, if it does.
+/// Returns an object as Velero creates it, if it does.
 fn as_velero_creates(resource: &str, object: &Value, namespaces: &[(&str, &str)]) -> Option<Value> {
     let is_complete = match resource {
         "pods" => matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")),
@@ -120,7 +120,7 @@ fn as_velero_creates(resource: &str, object: &Value, namespaces: &[(&str, &str)]
         }
     }
     if resource != "namespaces" {
-        // Managed fields come back with a patch afterwards.
+        // Managed fields are restored with a patch afterwards.
         without(&mut object, "/metadata", &["managedFields"]);
         object["metadata"]["labels"]["velero.io/restore-name"] = "monday".into();
         object["metadata"]["labels"]["velero.io/backup-name"] = "nightly".into();
@@ -128,7 +128,7 @@ fn as_velero_creates(resource: &str, object: &Value, namespaces: &[(&str, &str)]
     Some(object)
 }
 
-/// Restores a backup, in the order of the resources; what exists is left as it is.
+/// Restores a backup, in the order of the resources; existing objects are left as they are.
 async fn restore(world: &World, objects: &[(String, Value)], namespaces: &[(&str, &str)]) {
     let rank = |resource: &str| FIRST.iter().position(|first| *first == resource).unwrap_or(FIRST.len());
     let mut sorted: Vec<&(String, Value)> = objects.iter().collect();
@@ -151,7 +151,7 @@ async fn restore(world: &World, objects: &[(String, Value)], namespaces: &[(&str
     }
 }
 
-/// The path of an object's collection, once its kind is served.
+/// Returns the path of an object's collection, once its kind is served.
 async fn collection(world: &World, object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     for _ in 0..1_000 {
@@ -164,7 +164,7 @@ async fn collection(world: &World, object: &Value) -> String {
     panic!("{} is never served", text("/kind"))
 }
 
-/// Returns the owners as `kubegc tree` shows them: dangling references are marked.
+/// Returns the owners like `kubegc tree`, which marks dangling references.
 fn owners(objects: &[(String, Value)]) -> BTreeMap<String, Vec<String>> {
     let uids: BTreeMap<&str, String> = objects
         .iter()
@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
         Self { world, uids: BTreeMap::new() }
     }
 
-    /// `Kind name` with owners: `Kind name`, and `*` for the controller.
+    /// Creates `Kind name` with owners: `Kind name`, and `*` for the controller.
     async fn add(
         &mut self,
         api_version: &str,
@@ -245,7 +245,8 @@ impl<'a> Builder<'a> {
         uid
     }
 
-    /// A Deployment, a StatefulSet with claims, a Job, a CronJob and custom resources, with what their controllers make of them.
+    /// Creates a Deployment, a StatefulSet with claims, a Job, a CronJob and custom resources, with the objects that their
+    /// controllers create.
     async fn shop(&mut self) {
         self.world.send(Method::POST, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
         self.deployment().await;
@@ -305,7 +306,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Three levels, the first at cluster scope, and an object with several owners.
+    /// Creates three levels, the first at cluster scope, and an object with several owners.
     async fn custom_resources(&mut self) {
         for (kind, plural, scope) in [
             ("Platform", "platforms", "Cluster"),
@@ -344,7 +345,7 @@ fn pod_spec() -> Value {
     json!({"containers": [{"name": "c", "image": "i"}]})
 }
 
-/// The archive as the command reads it.
+/// Returns the archive as the command reads it.
 fn evidence(objects: &[(String, Value)]) -> Evidence {
     let objects: Vec<(&str, Value)> =
         objects.iter().map(|(resource, object)| (resource.as_str(), object.clone())).collect();
@@ -365,7 +366,7 @@ fn shown(found: &Relink) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Everything comes back that Velero takes away; a second run finds nothing to do, and the collector nothing to delete.
+/// Everything that Velero removes is restored; a second run finds nothing to do, and the collector nothing to delete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_velero_restore_is_relinked_as_it_was() {
     let source = World::start(&["-garbage-collector-controller"]).await;
@@ -387,7 +388,7 @@ async fn a_velero_restore_is_relinked_as_it_was() {
     let catalog = target.gatherer().await.catalog;
     assert_eq!(relink::perform(&target.client, &catalog, &found.patches).await, []);
     assert_eq!(owners(&contents(&target).await), owners(&before));
-    // A Job knows its pods by its UID.
+    // A Job identifies its pods by its UID.
     for (_, pod) in contents(&target).await.iter().filter(|(resource, _)| resource == "pods") {
         let labels = &pod["metadata"]["labels"];
         let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
@@ -403,7 +404,7 @@ async fn a_velero_restore_is_relinked_as_it_was() {
     target.cluster.shutdown().await;
 }
 
-/// Beside the original, under another name of the namespace: each copy has owners of its own.
+/// Beside the original, under another name of the namespace: each copy has its own owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_was_restored_under_another_name_is_relinked() {
     let world = World::start(&["-garbage-collector-controller"]).await;

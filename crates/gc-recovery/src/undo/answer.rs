@@ -1,4 +1,4 @@
-//! The plan of an undo as it is shown.
+//! Output of an undo's plan.
 
 use std::io::Write as _;
 
@@ -66,14 +66,14 @@ impl Answer for UndoAnswer<'_> {
     }
 }
 
-/// Fields that say nothing about what an object grants.
+/// Fields that do not affect what an object grants.
 const COMMON: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
-/// Fields with secrets, of Secrets and of OpenShift's OAuth clients and tokens: they do not belong on a terminal.
+/// Fields with secrets, in Secrets and in OpenShift's OAuth clients and tokens, which do not belong on a terminal.
 const SECRET: [&str; 6] =
     ["data", "stringData", "secret", "additionalSecrets", "authorizeToken", "refreshToken"];
 
-/// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to. Labels are part of
-/// that: by a label, a ClusterRole adds its rules to other roles.
+/// Shows what an object grants to whom, if anything, because records come from a disk or a bucket that others may write to. That
+/// includes labels, with which a ClusterRole adds its rules to other roles.
 fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
     if !grants_rights(object) {
         return Ok(());

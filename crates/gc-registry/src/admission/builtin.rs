@@ -1,4 +1,4 @@
-//! The admission plugins that kube-apiserver has built in, and those of kubegc, a file each.
+//! The built-in admission plugins of kube-apiserver, and those of kubegc, one per file.
 
 pub(super) mod capabilities;
 pub(super) mod certificates;

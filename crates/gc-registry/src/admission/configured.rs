@@ -1,8 +1,8 @@
-//! Admission that users configure: policies in CEL, and webhooks.
+//! User-configured admission: CEL policies and webhooks.
 //!
-//! What is asked, in which order, about what, and how the answers combine is decided here. Webhooks are called by the
-//! server through [`Outside`], between the read of an object and its write, which is conditional on the version that was
-//! read: what loses a race is asked again about the new state.
+//! This module decides which policies and webhooks apply, in which order, and how their answers combine. The server calls webhooks
+//! through [`Outside`], between the read of an object and its write. The write is conditional on the version that was read: if it
+//! loses a race, admission runs again for the new state.
 
 mod attributes;
 mod expressions;
@@ -52,7 +52,7 @@ impl Operation {
     }
 }
 
-/// Request that is admitted and not stored, or not in this form.
+/// A request that is admitted but not stored, or not in this form.
 #[derive(Clone, Copy, Debug)]
 pub enum Admission<'a> {
     /// A review or a request for a token.
@@ -62,12 +62,13 @@ pub enum Admission<'a> {
 }
 
 impl Registry {
-    /// Lets admission see what the server answers without storing it, and change it: reviews, requests for tokens, connections.
+    /// Runs admission for a body that the server answers without storing it, and lets admission change it: reviews, requests for
+    /// tokens, connections.
     ///
-    /// Gives the warnings.
+    /// Returns the warnings.
     ///
     /// # Errors
-    /// The refusal of a policy or webhook.
+    /// Fails with the refusal of a policy or webhook.
     pub fn admit(
         &self,
         target: &RequestTarget,
@@ -89,7 +90,7 @@ impl Registry {
         }
     }
 
-    /// Reports whether admission is configured that [`Self::admit`] would ask.
+    /// Reports whether any admission is configured that [`Self::admit`] would consult.
     #[must_use]
     pub fn admits(&self) -> bool {
         let configured = self.configured();
@@ -98,8 +99,8 @@ impl Registry {
 }
 
 impl Call<'_> {
-    /// Lets mutating policies and webhooks change a new state, and the name, namespace and version in it: what becomes of
-    /// that is up to the write, as if a client had sent it.
+    /// Runs mutating policies and webhooks, which may change a new state, including its name, namespace and version: the write then
+    /// treats it as if a client had sent it.
     pub(crate) fn mutate_dynamically(
         &self,
         new: &mut Value,
@@ -131,7 +132,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Lets mutating policies and webhooks change a Scale, which they see with its managers.
+    /// Runs mutating policies and webhooks on a Scale, which they see with its managers.
     pub(crate) fn mutate_scale(
         &self,
         scale: &mut Value,
@@ -153,7 +154,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Managers that admission has left in a state that cannot be read are those from before it.
+    /// Restores the earlier managers if admission has left them unreadable.
     fn restore_managers(&self, new: &mut Value, before: &Value) {
         let managers = |object: &Value| meta::metadata(object).get("managedFields").cloned();
         let (given, known) = (managers(new), managers(before));
@@ -169,7 +170,7 @@ impl Call<'_> {
         }
     }
 
-    /// Asks validating policies and webhooks about a write, and the mutating ones about a deletion, which they can refuse.
+    /// Runs validating policies and webhooks for a write, and mutating ones for a deletion, which they can refuse.
     pub(crate) fn validate_dynamically(
         &self,
         new: Option<&Value>,
@@ -203,7 +204,7 @@ impl Call<'_> {
         webhooks::validate(self, &configured, &attributes, new.as_ref(), old.as_ref())
     }
 
-    /// Lets admission change and refuse the body of a subresource: an eviction, a binding, a request for a token.
+    /// Runs mutating policies and webhooks on the body of a subresource: an eviction, a binding, a request for a token.
     pub(crate) fn mutate_body(
         &self,
         body: &mut Value,
@@ -221,7 +222,7 @@ impl Call<'_> {
         webhooks::mutate(self, &configured, &mut attributes, body, None)
     }
 
-    /// Asks validating policies and webhooks about the body of a subresource.
+    /// Runs validating policies and webhooks on the body of a subresource.
     pub(crate) fn validate_body(
         &self,
         body: &Value,
@@ -240,7 +241,7 @@ impl Call<'_> {
         webhooks::validate(self, &configured, &attributes, Some(&body), None)
     }
 
-    /// Says in the body of a subresource what it is and where, which its path says already: admission has nothing but the body.
+    /// Adds type, name and namespace from the path to the body of a subresource, because admission sees only the body.
     fn complete_body(&self, body: &mut Value, operation: Operation, kind: Option<BodyKind>) {
         let (Some(BodyKind { group, version, kind }), Some(members)) = (kind, body.as_object_mut()) else {
             return;
@@ -262,7 +263,7 @@ impl Call<'_> {
         self.noted.borrow_mut().extend(warnings);
     }
 
-    /// A warning about a request that is only read.
+    /// Adds a warning to a read-only request.
     pub(crate) fn note(&self, warning: String) {
         self.noted.borrow_mut().push(warning);
     }

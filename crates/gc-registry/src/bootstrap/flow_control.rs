@@ -1,9 +1,8 @@
-//! The priority levels and flow schemas that every cluster has (kube-apiserver's mandatory and suggested ones).
+//! Priority levels and flow schemas of every cluster (kube-apiserver's mandatory and suggested ones).
 
 use serde_json::{Value, json};
 
-/// Name, shares, percent that may be lent, and queues with the size of a hand; without queues what does not fit is
-/// refused.
+/// Name, shares, percentage that may be lent, and number of queues with the hand size; without queues, excess requests are refused.
 type Level = (&'static str, u32, u32, Option<(u32, u32)>);
 
 const LEVELS: [Level; 7] = [
@@ -15,10 +14,10 @@ const LEVELS: [Level; 7] = [
     ("workload-low", 100, 90, Some((128, 6))),
     ("global-default", 20, 50, Some((128, 6))),
 ];
-/// Requests that may wait in one queue.
+/// Maximum number of requests waiting in one queue.
 const QUEUE_LENGTH_LIMIT: u32 = 50;
 
-/// The PriorityLevelConfigurations.
+/// Returns the PriorityLevelConfigurations.
 #[must_use]
 pub fn priority_levels() -> Vec<Value> {
     let exempt = json!({"metadata": metadata("exempt"), "spec": {"type": "Exempt",
@@ -35,7 +34,7 @@ pub fn priority_levels() -> Vec<Value> {
     std::iter::once(exempt).chain(limited).collect()
 }
 
-/// The FlowSchemas.
+/// Returns the FlowSchemas.
 #[must_use]
 pub fn flow_schemas() -> Vec<Value> {
     let everyone = || groups(&["system:unauthenticated", "system:authenticated"]);
@@ -107,7 +106,7 @@ pub fn flow_schemas() -> Vec<Value> {
         .collect()
 }
 
-/// The status of a schema whose priority level exists.
+/// Returns the status of a schema whose priority level exists.
 pub(super) fn found(schema: &Value, now: jiff::Timestamp) -> Value {
     let level = schema.pointer("/spec/priorityLevelConfiguration/name").and_then(Value::as_str);
     let message = format!(

@@ -1,4 +1,4 @@
-//! Objects of every cluster beside its RBAC policy and flow control.
+//! Objects of every cluster except its RBAC policy and flow control.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{BootstrapObject, Reconcile, ServerFacts};
 use crate::registry::services::ServiceRanges;
 
-/// Values of the two system priority classes.
+/// The two system priority classes, with their values.
 const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
     (
         "system-node-critical",
@@ -21,7 +21,7 @@ const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-/// Version, group, priority of the group and of the version, of the APIs that the server has by itself.
+/// APIs that the server itself serves: version, group, priority of the group and of the version.
 const APIS: [(&str, &str, u32, u32); 21] = [
     ("v1", "", 18_000, 1),
     ("v1", "admissionregistration.k8s.io", 16_700, 15),
@@ -46,7 +46,7 @@ const APIS: [(&str, &str, u32, u32); 21] = [
     ("v1", "storage.k8s.io", 16_800, 15),
 ];
 
-/// The objects.
+/// Returns the objects.
 pub(super) fn objects(
     server: &ServerFacts,
     ranges: &ServiceRanges,
@@ -131,7 +131,7 @@ fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<BootstrapObjec
     found
 }
 
-/// The Service `kubernetes`, and where it leads.
+/// Returns the Service `kubernetes`, and its endpoints.
 fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<BootstrapObject> {
     let port = if server.port == 0 { 443 } else { server.port };
     let name = "kubernetes";

@@ -1,17 +1,17 @@
-//! The RBAC policy that every cluster has, out of its table of facts.
+//! The RBAC policy of every cluster, read from a table.
 
 use serde_json::{Map, Value, json};
 
 use super::{BootstrapObject, RBAC, Reconcile};
 use crate::kubernetes::KubernetesVersion;
 
-/// The facts; the head of the file describes its lines.
+/// The table; the head of the file describes its lines.
 const FACTS: &str = include_str!("policy.txt");
-/// The facts of 1.37 beyond them.
+/// Additional lines for 1.37.
 const DIFFERENCE_1_37: &str = include_str!("policy-1.37.txt");
-/// Roles with this prefix belong to the controller, and the ServiceAccount, of the same name.
+/// Prefix of roles that belong to the controller, and the ServiceAccount, named after it.
 const CONTROLLER: &str = "system:controller:";
-/// Prefix of the labels by which a role takes rules from others.
+/// Prefix of the labels by which a role aggregates rules from others.
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// The roles and bindings. They are needed once in most processes, and are not kept.
@@ -21,7 +21,7 @@ pub(super) fn objects() -> Vec<BootstrapObject> {
 
 fn parse(texts: &[&str]) -> Vec<BootstrapObject> {
     let mut found: Vec<BootstrapObject> = Vec::new();
-    // The role that rules are of.
+    // Index of the role that subsequent rules belong to.
     let mut role = 0;
     for line in texts.iter().flat_map(|text| text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(rules(&after, "system:node"), rules(&before, "system:node") + 2);
         assert_eq!(rules(&after, "system:node-proxier"), rules(&before, "system:node-proxier"));
         assert_eq!(rules(&after, "system:cluster-trust-bundle-discovery"), 1);
-        // Four roles, the bindings of three controllers, and one binding.
+        // Four roles, the bindings of three of them to controllers, and one further binding.
         assert_eq!(after.len(), before.len() + 8);
     }
 

@@ -1,5 +1,5 @@
-//! Updates of existing objects when a server starts: they follow kube-apiserver's rules of automatic updates,
-//! and additions of an administrator stay.
+//! Updates existing objects when a server starts, by kube-apiserver's rules for automatic updates: additions of an administrator
+//! stay.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,17 @@ use crate::metadata::meta;
 /// Rule for updating an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reconcile {
-    /// It is left as it is.
+    /// The object is left as it is.
     Never,
-    /// A role or binding gets the rules or subjects that it lacks, unless its annotation says `false`.
+    /// A role or binding gets missing rules or subjects, unless its annotation says `false`.
     Policy,
     /// The spec is replaced while the annotation says `true`.
     FlowControl,
-    /// These members are the server's.
+    /// These fields belong to the server.
     Members(&'static [&'static str]),
 }
 
-/// The new state of an object; `None` if it is up to date.
+/// Returns the new state of an object; `None` if it is up to date.
 pub(super) fn reconciled(how: Reconcile, live: &Value, wanted: &Value) -> Option<Value> {
     let mut new = live.clone();
     match how {
@@ -53,7 +53,7 @@ fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     meta::metadata(object).get("annotations")?.get(name)?.as_str()
 }
 
-/// Labels and annotations that are missing; those that differ stay.
+/// Adds missing labels and annotations; different ones stay.
 fn add_metadata(new: &mut Value, wanted: &Value) {
     for member in ["labels", "annotations"] {
         let Some(pairs) = wanted["metadata"][member].as_object() else { continue };
@@ -80,7 +80,7 @@ fn add_missing(new: &mut Value, wanted: &Value, path: &str, has: impl Fn(&[Value
     *place = all;
 }
 
-/// Reports whether rules together allow everything that one rule allows.
+/// Reports whether several rules together permit everything that one rule permits.
 fn covers(rules: &[Value], wanted: &Value) -> bool {
     let paths = !texts(wanted, "nonResourceURLs").is_empty();
     let dimensions: [&str; 4] = if paths {
@@ -97,7 +97,7 @@ fn covers(rules: &[Value], wanted: &Value) -> bool {
         rules.iter().any(|rule| {
             dimensions.iter().zip(request).all(|(dimension, value)| {
                 let have = texts(rule, dimension);
-                // Without names a rule is about all of them.
+                // A rule without names applies to all names.
                 have.contains(&value)
                     || have.contains(&"*")
                     || (matches!(*dimension, "" | "resourceNames") && have.is_empty())
@@ -132,7 +132,7 @@ mod tests {
         ]));
         let cases = [
             (json!([]), Some(wanted["rules"].clone())),
-            // Several rules may allow together what is wanted.
+            // Several rules may permit together what one rule wants.
             (
                 json!([
                     {"apiGroups": ["*"], "resources": ["pods"], "verbs": ["get"]},
@@ -141,7 +141,7 @@ mod tests {
                 ]),
                 None,
             ),
-            // A rule about some names is not about all of them.
+            // A rule for some names does not apply to all of them.
             (
                 json!([
                     {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"], "resourceNames": ["a"]},

@@ -1,5 +1,5 @@
-//! Built-in kinds with more than one form. They are stored in one of them: events as core/v1, and
-//! HorizontalPodAutoscalers as autoscaling/v2.
+//! Built-in kinds with more than one form, of which one is stored: events as core/v1, and HorizontalPodAutoscalers as
+//! autoscaling/v2.
 
 use serde_json::Value;
 
@@ -9,9 +9,9 @@ use crate::resource::ResourceDefinition;
 /// Conversion between the requested and the stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
-    /// Not at all, but for apiVersion.
+    /// None, except for apiVersion.
     Same,
-    /// Stored in another group or version of the same kind.
+    /// Stored in another group or version with the same kind.
     StoredAs(&'static str, &'static str),
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn to_stored(resource: &ResourceDefinition, object: &Value) -> Option
     }
 }
 
-/// From the stored form to the one that is served; the stored one has no apiVersion, the result has.
+/// Converts an object from the stored form, which has no apiVersion, to the served one, which has.
 pub(crate) fn from_stored(resource: &ResourceDefinition, mut object: Value) -> Value {
     if let Conversion::StoredAs(group, version) = conversion(resource)
         && let Some(map) = object.as_object_mut()

@@ -1,4 +1,4 @@
-//! Dispatch by the kind of an object: the rules of built-in kinds, of custom resources, or of definitions.
+//! Dispatch by kind: the rules of built-in kinds, of custom resources, or of definitions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::metadata::numbers;
 use crate::resource::{ResourceDefinition, Target};
 use crate::schema::{self, Empties, Schema};
 
-/// The rules for one request.
+/// Rules for one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     resource: &'a ResourceDefinition,
@@ -20,17 +20,17 @@ pub(crate) struct Rules<'a> {
     context: &'a RequestContext<'a>,
 }
 
-/// The rules of a kind, as far as they do not depend on the request.
+/// Returns the part of a kind's rules that does not depend on the request.
 fn target_of<'a>(resource: &'a ResourceDefinition, subresource: &'a str) -> Target<'a> {
     Target { subresource: (!subresource.is_empty()).then_some(subresource), ..resource.target() }
 }
 
-/// Reports whether this is the resource of custom resource definitions.
+/// Reports whether the resource is the one for custom resource definitions.
 pub(crate) fn is_definition(resource: &ResourceDefinition) -> bool {
     resource.is_of_definitions()
 }
 
-/// The schema of a resource: of its built-in kind, or of the version of its definition.
+/// Returns the schema of a resource: of its built-in kind, or of the version in its definition.
 pub(crate) fn schema(resource: &ResourceDefinition) -> Arc<Schema> {
     match &resource.custom {
         Some(custom) => Arc::clone(custom.schema()),
@@ -38,7 +38,7 @@ pub(crate) fn schema(resource: &ResourceDefinition) -> Arc<Schema> {
     }
 }
 
-/// Fields that field selectors may name beside name and namespace, with their values.
+/// Returns fields that field selectors may name in addition to name and namespace, with their values.
 pub(crate) fn selectable_fields(resource: &ResourceDefinition, object: &Value) -> Vec<(String, String)> {
     match &resource.custom {
         Some(custom) => custom.selectable_values(object),
@@ -50,8 +50,8 @@ pub(crate) fn selectable_fields(resource: &ResourceDefinition, object: &Value) -
     }
 }
 
-/// Returns the message for an unknown field selector, with `{}` for the field, of the kinds that convert their own
-/// field labels upstream.
+/// Returns the message for an unknown field selector, with `{}` for the field, if upstream converts the kind's field labels
+/// separately.
 pub(crate) fn words_for_field_labels(resource: &ResourceDefinition) -> Option<&'static str> {
     let converts = match &resource.custom {
         None => !selectable_fields(resource, &Value::Null).is_empty(),
@@ -73,8 +73,8 @@ impl<'a> Rules<'a> {
         kinds::Context { now: self.context.now, user: self.context.user }
     }
 
-    /// Brings a document from outside into the form of its type: checks types, drops what is unknown (or
-    /// refuses it, or warns of it), fills in defaults. Returns warnings.
+    /// Brings an external document into the form of its type: checks types, fills in defaults, and drops unknown fields, refuses
+    /// them, or warns about them. Returns warnings.
     pub(crate) fn decode(
         &self,
         object: &mut Value,
@@ -84,7 +84,7 @@ impl<'a> Rules<'a> {
         self.decode_with(object, sent, validation, CustomVersion::apply_defaults)
     }
 
-    /// As [`Self::decode`], for what an apply has merged, which keeps its nulls.
+    /// Decodes an object like [`Self::decode`], after an apply has merged it, and keeps its nulls.
     pub(crate) fn decode_merged(&self, object: &mut Value) -> Result<(), Strictness> {
         let defaults = CustomVersion::apply_defaults_beside_nulls;
         self.decode_with(object, (&[], &[]), FieldValidation::Ignore, defaults).map(drop)
@@ -123,7 +123,7 @@ impl<'a> Rules<'a> {
             }
             schema::normalize(&schema, object, Empties::Kept);
             if is_definition(self.resource) {
-                // Defaults, examples and enumerations are values of any kind.
+                // Defaults, examples and enumerations may contain any values.
                 numbers::settle_whole(object);
             }
         }
@@ -148,7 +148,7 @@ impl<'a> Rules<'a> {
         Strictness::Undecodable(why.to_owned())
     }
 
-    /// 400 for a body that does not fit the type.
+    /// Returns a 400 for a body that does not match the type.
     pub(crate) fn bad_body(&self, why: &str) -> ApiError {
         let (kind, version) = (&self.resource.kind, &self.resource.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
@@ -162,7 +162,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Resets the fields that a create may not set (status is reset, generation starts).
+    /// Resets the fields that a create may not set: clears status, initializes the generation.
     pub(crate) fn prepare_create(&self, object: &mut Value) {
         if let Some(custom) = &self.resource.custom {
             custom.prepare_create(object);
@@ -173,9 +173,9 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Keeps the fields that an update may not change (status or spec is kept, generation rises).
+    /// Restores the fields that an update may not change: keeps status or spec, and increases the generation.
     pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value) {
-        // A Scale changes the spec as a write of the object does.
+        // A Scale changes the spec like a write of the object itself.
         let subresource = if self.subresource == "scale" { "" } else { self.subresource };
         if let Some(custom) = &self.resource.custom {
             custom.prepare_update(new, old, subresource);
@@ -190,19 +190,18 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The form that a document has after it was stored and read again. What the rules of a kind left out is
-    /// filled in: zero values that are always encoded.
+    /// Completes a document as if it had been stored and read again: fills in zero values that are always encoded.
     pub(crate) fn finish(&self, object: &mut Value) {
         if self.resource.custom.is_some() {
             return;
         }
-        // Definitions and APIServices are stored as JSON, which knows empty lists.
+        // Definitions and APIServices are stored as JSON, which can represent empty lists.
         let as_json = matches!(&*self.resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
         let empties = if as_json { Empties::Kept } else { Empties::Null };
         schema::normalize(&schema(self.resource), object, empties);
     }
 
-    /// Problems of a new object beyond its metadata.
+    /// Returns the errors of a new object, except those of its metadata.
     pub(crate) fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         if let Some(custom) = &self.resource.custom {
             custom.validate(object, None)
@@ -213,7 +212,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Problems of an update beyond its metadata.
+    /// Returns the errors of an update, except those of its metadata.
     pub(crate) fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         if let Some(custom) = &self.resource.custom {
             return match self.subresource {
@@ -249,18 +248,18 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Why a document was not taken.
+/// Reason why a document was not accepted.
 pub(crate) enum Strictness {
-    /// It does not fit the type, for this reason.
+    /// The document does not match the type, for this reason.
     Undecodable(String),
-    /// It fits, but has these fields too much, and strict validation was asked for.
+    /// The document has these unknown or duplicate fields, and strict validation was requested.
     Strict(Vec<String>),
-    /// With its defaults, it is larger than an object can be.
+    /// With its defaults, the document exceeds the size of an object.
     TooLarge,
 }
 
 impl Strictness {
-    /// 413, as for an object that is too large for the store.
+    /// Returns a 413, as for an object that is too large for the store.
     pub(crate) fn too_large() -> ApiError {
         let message = format!("Request entity too large: limit is {}", schema::MAX_DEFAULTED_BYTES);
         ApiError::new(413, "RequestEntityTooLarge", message)

@@ -1,5 +1,5 @@
-//! Changes that are converted for watches. A watch is polled where nothing may block, so the webhook is asked on another
-//! thread, once for all watches of a version that wait for the same changes.
+//! Converts changes for watches. A watch is polled where nothing may block, so the webhook is called on another thread, once for
+//! all watches of a version that wait for the same changes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -10,14 +10,14 @@ use crate::hub::Entry;
 use crate::metadata::object::TypeMeta;
 use crate::resource::ResourceDefinition;
 
-/// Changes that are being converted.
+/// Conversions of changes in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
     outcome: Option<Result<(), ApiError>>,
-    /// One for each watch that waits.
+    /// Wakers of the waiting watches.
     waiting: Vec<Waker>,
 }
 
@@ -65,7 +65,7 @@ impl Changes {
     }
 }
 
-/// The work on some changes. Dropped before it is done, it fails: no watch waits for ever.
+/// A conversion in progress. If it is dropped early, it counts as failed, so that no watch waits forever.
 struct Work {
     entries: Vec<Arc<Entry>>,
     resource: Arc<ResourceDefinition>,
@@ -75,7 +75,7 @@ struct Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // A converted entry has its view already.
+        // A converted entry already has its view.
         for entry in &self.entries {
             entry.release(&self.changes);
         }
@@ -103,7 +103,7 @@ impl Work {
 }
 
 impl Converter {
-    /// Converts changes on another thread: of those given, the ones whose conversion has not begun.
+    /// Converts changes on another thread, skipping those whose conversion has already begun.
     pub(crate) fn convert_changes<'e>(
         self: &Arc<Self>,
         entries: impl Iterator<Item = &'e Arc<Entry>>,

@@ -1,4 +1,4 @@
-//! ConversionReview: what a conversion webhook is asked, and what its answer is worth.
+//! ConversionReview: builds the request to a conversion webhook, and validates its answer.
 
 use serde_json::{Map, Value, json};
 
@@ -8,27 +8,27 @@ use crate::webhooks::answer::{ExpectedReview, shown_kind};
 
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// Conversion review for a webhook.
+/// Review for a conversion webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Review {
-    /// The version of ConversionReview.
+    /// Version of ConversionReview.
     pub(crate) version: &'static str,
     /// UID that the answer must repeat.
     pub(crate) uid: String,
-    /// apiVersion of the version that is wanted.
+    /// apiVersion to convert to.
     pub(crate) wanted: String,
-    /// The objects, each in another version.
+    /// Objects in other versions.
     pub(crate) objects: Vec<Value>,
 }
 
-/// The version of ConversionReview that both sides know; the webhook names those that it knows in its order of preference.
+/// Returns the version of ConversionReview that both sides support; the webhook lists its versions in order of preference.
 pub(crate) fn version(known: &Value) -> Option<&'static str> {
     let known = known.as_array()?;
     known.iter().find_map(|version| ["v1", "v1beta1"].into_iter().find(|ours| *version == **ours))
 }
 
 impl Review {
-    /// The document that is sent.
+    /// Returns the document to send.
     pub(crate) fn body(&self) -> Value {
         json!({
             "kind": "ConversionReview", "apiVersion": format!("{GROUP}/{}", self.version),
@@ -36,8 +36,8 @@ impl Review {
         })
     }
 
-    /// The converted objects in an answer, in the order of the request. An error says what the webhook did, in words that
-    /// continue `conversion webhook for … `.
+    /// Returns the converted objects of an answer, in the order of the request. An error describes what the webhook did wrong, as a
+    /// continuation of `conversion webhook for … `.
     pub(crate) fn converted(&self, mut answer: Value) -> Result<Vec<Value>, String> {
         self.check_envelope(&answer).map_err(|why| format!("failed: {why}"))?;
         let converted = match answer["response"]["convertedObjects"].take() {
@@ -78,7 +78,7 @@ impl Review {
         }
     }
 
-    /// One converted object with the metadata of the original, but for labels and annotations.
+    /// Returns one converted object with the metadata of the original, except labels and annotations.
     fn accepted(&self, index: usize, original: &Value, mut converted: Value) -> Result<Value, String> {
         let (at, metadata_at) = match self.objects.len() {
             1 => (String::new(), String::new()),
@@ -174,8 +174,8 @@ mod tests {
         Review { version: "v1", uid: "7".into(), wanted: "example.com/v2".into(), objects }
     }
 
-    /// An answer with these objects, changed.
-    // The tests say `json!` where they call it.
+    /// Returns an answer with these objects, after a change.
+    // The tests write `json!` at the call.
     #[allow(clippy::needless_pass_by_value)]
     fn answer(objects: Value, change: impl FnOnce(&mut Value)) -> Value {
         let mut answer = json!({

@@ -1,6 +1,7 @@
 //! `x-kubernetes-validations`: rules in the Common Expression Language.
 //!
-//! The expressions are `gc-cel`'s; schemas type their values. Every object has one budget for all of its rules.
+//! `gc-cel` evaluates the expressions; schemas determine the types of their values. Each object has a single budget for all of its
+//! rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const BUDGET: u64 = 10_000_000;
 /// Maximum cost of one evaluation of a rule, in steps.
 const CALL_BUDGET: u64 = 1_000_000;
 
-/// The parsed rules of a schema, by their text.
+/// Parsed rules of a schema, by their text.
 pub(super) type Programs = BTreeMap<Arc<str>, Program>;
 
 /// A parsed rule.
@@ -36,7 +37,7 @@ pub(super) struct Program {
     uses_old: bool,
 }
 
-/// Parses one rule; the error says why it cannot be evaluated.
+/// Parses one rule; the error explains why it cannot be evaluated.
 pub(super) fn compile(rule: &str) -> Result<Program, String> {
     let expression = gc_cel::Program::compile(rule).map_err(|error| error.to_string())?;
     let uses_old = expression.mentions("oldSelf");
@@ -71,8 +72,8 @@ impl Typing for Schema {
     }
 }
 
-/// Compiles all rules of a schema, and their message expressions. Those that do not compile are left out:
-/// definitions with them got a warning or were refused.
+/// Compiles all rules of a schema, and their message expressions. Rules that do not compile are omitted: their definitions caused a
+/// warning or were refused.
 pub(super) fn programs(schema: &Schema, into: &mut Programs) {
     for rule in schema.validations.iter().flat_map(|validations| &validations.rules) {
         for key in ["rule", "messageExpression"] {
@@ -92,12 +93,12 @@ pub(super) fn programs(schema: &Schema, into: &mut Programs) {
     }
 }
 
-/// Selection of rules.
+/// Rules to evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleSelection {
-    /// Those over what is new or has changed, and transition rules.
+    /// Rules for new or changed values, and transition rules.
     Changed,
-    /// Those over what is stored and does not change: their failures are not held against the writer.
+    /// Rules for stored values that do not change, whose failures are not the writer's fault.
     Unchanged,
 }
 
@@ -124,7 +125,7 @@ struct Checker<'p> {
 }
 
 impl Checker<'_> {
-    /// `unchanged` says whether the nearest value above that has a stored counterpart equals it.
+    /// Checks a value. `unchanged` states whether the nearest enclosing value with a stored counterpart equals that counterpart.
     fn check(&mut self, schema: &Schema, path: &str, value: &Value, old: Option<&Value>, unchanged: bool) {
         if self.exhausted || value.is_null() {
             return;
@@ -183,11 +184,11 @@ impl Checker<'_> {
         let text = rule["rule"].as_str().unwrap_or_default();
         let Some(program) = self.programs.get(text) else { return };
         let optional_old = rule["optionalOldSelf"] == true;
-        // Transition rules need something to compare with.
+        // Transition rules need a value to compare with.
         if program.uses_old && old.is_none() && !optional_old {
             return;
         }
-        // A stored value that does not change is not held against the writer.
+        // A stored value that does not change is not the writer's fault.
         let is_forgiven = !program.uses_old && unchanged;
         if is_forgiven != (self.which == RuleSelection::Unchanged) {
             return;
@@ -203,7 +204,7 @@ impl Checker<'_> {
         }
         let message = rule["message"].as_str().map(str::trim).filter(|message| !message.is_empty());
         let named = message.unwrap_or_else(|| text.trim());
-        // The root has no name; that is how kube-apiserver says it.
+        // kube-apiserver names the root this way.
         let path = if path.is_empty() { "<nil>" } else { path };
         let type_name = super::validate::type_name(&schema.node).unwrap_or_default();
         match self.evaluate(program, &mut scope) {
@@ -239,7 +240,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Evaluates within what one call may cost, and within what is left for the object.
+    /// Evaluates a rule within the limit of one evaluation, and within the remaining budget of the object.
     fn evaluate<'v>(&mut self, program: &Program, scope: &mut Scope<'v>) -> Result<Val<'v>, EvalError> {
         let most = self.left.min(CALL_BUDGET);
         let mut budget = Budget::new(most);
@@ -249,7 +250,7 @@ impl Checker<'_> {
     }
 
     fn message(&mut self, rule: &Value, scope: &mut Scope<'_>) -> Option<String> {
-        /// Longest message in bytes.
+        /// Maximum length of a message in bytes.
         const LONGEST: usize = 5 * 1024;
         let program = self.programs.get(rule["messageExpression"].as_str()?)?;
         match self.evaluate(program, scope) {
@@ -279,7 +280,7 @@ fn problem(schema: &Schema, rule: &Value, path: &str, value: &Value, detail: &st
     }
 }
 
-/// A field path such as `.spec['key']` as errors name it, if it leads to a field of the schema.
+/// Returns a field path such as `.spec['key']` in the form used in errors, if it leads to a field of the schema.
 pub(super) fn field_path(schema: &Schema, path: &str) -> Option<String> {
     let (mut schema, mut rest, mut found) = (schema, path, String::new());
     while !rest.is_empty() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::json_path::JsonPath;
 use crate::kinds::human_duration;
 
-/// One column of a table of custom resources.
+/// A column in a table of custom resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomColumn {
     /// Header.
@@ -18,7 +18,7 @@ pub struct CustomColumn {
     pub format: Arc<str>,
     /// Description.
     pub description: Arc<str>,
-    /// 0 for columns that are always shown; others come with `-o wide`.
+    /// 0 for columns that are always shown; others appear with `-o wide`.
     pub priority: i32,
     source: Source,
 }
@@ -27,7 +27,7 @@ pub struct CustomColumn {
 enum Source {
     Name,
     Path(JsonPath),
-    /// The path was not understood, and its cells are empty.
+    /// The path was not understood, so its cells are empty.
     Nothing,
 }
 
@@ -42,7 +42,7 @@ const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the
     Read-only. Null for lists. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// The columns of a version: its name, and those that it declares or else its age.
+/// Returns the columns of a version: its name, followed by the declared ones, or by its age if there are none.
 pub(super) fn columns(version: &Value) -> Vec<CustomColumn> {
     let name = CustomColumn {
         name: "Name".into(),
@@ -82,7 +82,7 @@ fn column(declared: &Value) -> CustomColumn {
 }
 
 impl CustomColumn {
-    /// The cell of an object.
+    /// Returns the cell of an object.
     #[must_use]
     pub fn cell(&self, object: &Value, now: jiff::Timestamp) -> Value {
         let path = match &self.source {
@@ -105,7 +105,7 @@ impl CustomColumn {
     }
 }
 
-/// A value in a column of text.
+/// Formats a value in a text column.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),

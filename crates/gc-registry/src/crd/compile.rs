@@ -1,7 +1,7 @@
-//! From `openAPIV3Schema` to the schema type that built-in and custom kinds share.
+//! Compiles `openAPIV3Schema` to the schema type that built-in and custom kinds share.
 //!
-//! Compiles whatever it is given: definitions are validated before they are served
-//! ([`super::structural`]), and what is wrong with an old stored one must not take the server down.
+//! Accepts any input: definitions are validated before they are served ([`super::structural`]), and a defect in an old stored one
+//! must not take the server down.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
     let flag = |key: &str| source.get(key).and_then(Value::as_bool).unwrap_or(false);
     let branches = |key: &str| -> Vec<SchemaRef> {
         let branches = source.get(key).and_then(Value::as_array).into_iter().flatten();
-        // `x-kubernetes-int-or-string` is spelled out with types below anyOf; the node says it already.
+        // `x-kubernetes-int-or-string` is written out with types below anyOf; the node already represents it.
         branches
             .filter(|branch| !is_int_or_string_pattern(branch))
             .map(|branch| compile(branch).into())
@@ -136,7 +136,7 @@ fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
         not: source.get("not").filter(|value| value.is_object()).map(|branch| compile(branch).into()),
         rules: source.get("x-kubernetes-validations").and_then(Value::as_array).cloned().unwrap_or_default(),
     };
-    // A map has no place for the names that it requires.
+    // A map cannot represent the names that it requires.
     let has_properties =
         source.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let is_map = !has_properties
@@ -158,13 +158,13 @@ fn number_format(source: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
-/// `[{type: integer}, {type: string}]`
+/// Reports whether branches are `[{type: integer}, {type: string}]`.
 pub(super) fn is_integer_and_string(branches: &Value) -> bool {
     let Some([first, second]) = branches.as_array().map(Vec::as_slice) else { return false };
     *first == serde_json::json!({"type": "integer"}) && *second == serde_json::json!({"type": "string"})
 }
 
-/// `{anyOf: [{type: integer}, {type: string}]}`
+/// Reports whether a branch is `{anyOf: [{type: integer}, {type: string}]}`.
 fn is_int_or_string_pattern(branch: &Value) -> bool {
     branch.as_object().is_some_and(|map| map.len() == 1)
         && branch.get("anyOf").is_some_and(is_integer_and_string)

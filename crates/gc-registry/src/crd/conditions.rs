@@ -1,5 +1,4 @@
-//! The status of definitions: accepted names, conditions, the progress of deletion (spec `api-deletion.md`,
-//! section 9).
+//! Status of definitions: accepted names, conditions, the progress of deletion (spec `api-deletion.md`, section 9).
 
 use std::collections::BTreeSet;
 
@@ -7,28 +6,28 @@ use serde_json::{Map, Value, json};
 
 use crate::resource::ResourceDefinition;
 
-/// The finalizer under which the instances of a definition are deleted.
+/// Finalizer under which the instances of a definition are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Says that a group under a Kubernetes domain was approved, and where.
+/// Annotation that documents the approval of a group under a Kubernetes domain.
 pub const APPROVAL_ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// Progress of a definition's deletion: the reasons of condition `Terminating`.
+/// Progress of a definition's deletion: reasons of the condition `Terminating`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// The definition was marked.
+    /// The definition was marked for deletion.
     Pending,
     /// Instances are being deleted.
     InProgress,
     /// No instance is left.
     Completed,
-    /// Deleting instances failed; it is tried again.
+    /// Deleting instances failed, and will be retried.
     Failed,
-    /// Listing what is left failed; it is tried again.
+    /// Listing the remaining instances failed, and will be retried.
     CheckFailed,
     /// The definition was never served, so there is nothing to delete.
     NeverEstablished,
-    /// The definition shadows a built-in resource, whose objects stay.
+    /// The definition shadows a built-in resource, whose objects are kept.
     OverlappingBuiltIn,
 }
 
@@ -58,7 +57,7 @@ impl Termination {
     }
 }
 
-/// Names of a group that are taken by other resources.
+/// Names in a group that other resources use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamesInUse {
     resources: BTreeSet<String>,
@@ -66,8 +65,8 @@ pub struct NamesInUse {
 }
 
 impl NamesInUse {
-    /// The names of a group in a set of resources (built-in ones and those of definitions), other than those
-    /// of the definition itself, which is identified by its plural name.
+    /// Returns the names that a set of resources (built-in ones and those of definitions) uses in a group, except those of the
+    /// definition itself, which is identified by its plural name.
     #[must_use]
     pub fn of<'r>(
         resources: impl IntoIterator<Item = &'r ResourceDefinition>,
@@ -90,9 +89,8 @@ impl NamesInUse {
     }
 }
 
-/// Brings the status of a definition up to date with its names: `acceptedNames`, `NamesAccepted`,
-/// `Established`, and `KubernetesAPIApprovalPolicyConformant` for groups under Kubernetes' domains.
-/// Returns whether anything changed.
+/// Updates the status of a definition from its names: `acceptedNames`, `NamesAccepted`, `Established`, and
+/// `KubernetesAPIApprovalPolicyConformant` for groups under Kubernetes' domains. Returns whether anything changed.
 pub fn settle_names(definition: &mut Value, in_use: &NamesInUse, now: jiff::Timestamp) -> bool {
     let before = definition["status"].clone();
     let requested = definition["spec"]["names"].as_object().cloned().unwrap_or_default();
@@ -108,7 +106,7 @@ pub fn settle_names(definition: &mut Value, in_use: &NamesInUse, now: jiff::Time
             set_condition(definition, "NamesAccepted", ("False", reason, message), now);
         }
     }
-    // Once established, a definition stays so: its instances must remain reachable.
+    // A definition stays established, because its instances must remain reachable.
     if !is_established(definition) {
         let parts = if conflict.is_none() {
             ("True", "InitialNamesAccepted", "the initial names have been accepted")
@@ -125,7 +123,7 @@ pub fn settle_names(definition: &mut Value, in_use: &NamesInUse, now: jiff::Time
     definition["status"] != before
 }
 
-/// Takes over each requested name that is free; the last conflict, as upstream reports it.
+/// Accepts each requested name that is free; returns the last conflict, as upstream reports it.
 fn accept_names(
     requested: &Map<String, Value>,
     accepted: &mut Map<String, Value>,
@@ -173,7 +171,7 @@ fn copy_member(from: &Map<String, Value>, to: &mut Map<String, Value>, name: &st
     };
 }
 
-/// Puts a definition into a stage of its deletion.
+/// Sets the stage of a definition's deletion.
 pub fn set_termination(definition: &mut Value, termination: Termination, now: jiff::Timestamp) {
     set_condition(definition, "Terminating", termination.parts(), now);
 }

@@ -1,4 +1,4 @@
-//! Defaulting, preparation and validation of CustomResourceDefinition objects.
+//! Defaults, preparation and validation of CustomResourceDefinition objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::structural;
 use crate::error::FieldError;
 use crate::kubernetes::KubernetesVersion;
 
-/// The versions of ConversionReview that are spoken.
+/// Supported versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Selectable fields of one version at most.
+/// Maximum number of selectable fields per version.
 const MOST_SELECTABLE_FIELDS: usize = 8;
 
-/// Drops what Go leaves out of schemas below `items` and `additionalProperties`, whose types decode themselves.
+/// Drops members that Go omits from schemas below `items` and `additionalProperties`, whose types have their own decoding.
 fn drop_empties(schema: &mut Value, below_union: bool) {
     let Some(members) = schema.as_object_mut() else { return };
     if below_union {
@@ -89,7 +89,7 @@ pub fn apply_defaults(definition: &mut Value) {
     }
 }
 
-/// Prepares a definition for its creation: generation 1, and a status that knows only the storage version.
+/// Prepares a definition for its creation: generation 1, and a status with only the storage version.
 pub fn prepare_create(definition: &mut Value) {
     set(definition, &["metadata", "generation"], 1.into());
     let status =
@@ -98,8 +98,8 @@ pub fn prepare_create(definition: &mut Value) {
     record_storage_version(definition);
 }
 
-/// Prepares an update at the main endpoint: the status is kept, the generation grows with the spec, and a
-/// new storage version is recorded.
+/// Prepares an update at the main endpoint: keeps the status, increases the generation if the spec changes, and records a new
+/// storage version.
 pub fn prepare_update(definition: &mut Value, stored: &Value) {
     set(definition, &["status"], stored["status"].clone());
     let raised = i64::from(definition["spec"] != stored["spec"]);
@@ -108,7 +108,7 @@ pub fn prepare_update(definition: &mut Value, stored: &Value) {
     record_storage_version(definition);
 }
 
-/// Prepares an update at the status endpoint: everything but status and metadata is kept.
+/// Prepares an update at the status endpoint: keeps everything except status and metadata.
 pub fn prepare_status_update(definition: &mut Value, stored: &Value) {
     set(definition, &["spec"], stored["spec"].clone());
     set(definition, &["metadata", "generation"], stored["metadata"]["generation"].clone());
@@ -127,7 +127,7 @@ pub fn prepare_status_update(definition: &mut Value, stored: &Value) {
     }
 }
 
-/// Sets a member below objects, which are made where there are none.
+/// Sets a member in nested objects, which are created if missing.
 fn set(value: &mut Value, path: &[&str], member: Value) {
     let mut place = value;
     for name in path {
@@ -167,7 +167,7 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 #[must_use]
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut problems = Vec::new();
-    // No names are accepted yet that could be checked.
+    // No names have been accepted that could be checked.
     validate_spec(definition, &mut problems);
     validate_stored_versions(definition, &mut problems);
     validate_approval(definition, None, &mut problems);
@@ -205,7 +205,7 @@ pub fn validate_status_update(definition: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// Warnings for a new or changed definition: formats that are not known, as far as `stored` did not have them.
+/// Returns warnings for a new or changed definition: about unknown formats, unless `stored` already had them.
 #[must_use]
 pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
     let found = |definition: &Value, collect: fn(&Value, &mut BTreeSet<String>)| {
@@ -234,8 +234,8 @@ pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
     texts
 }
 
-/// Where the parts of versions stand in messages: kube-apiserver moves what is the same in all versions to
-/// the top of the spec before it validates.
+/// Reports whether a part is the same in all versions: kube-apiserver moves such parts to the top of the spec before it validates,
+/// which affects messages.
 fn is_shared(definition: &Value, key: &str) -> bool {
     let versions = versions(definition);
     let first = versions.first().map(|version| &version[key]);
@@ -287,7 +287,7 @@ fn validate_spec(definition: &Value, problems: &mut Vec<FieldError>) {
     validate_conversion(&spec["conversion"], problems);
 }
 
-/// Reports whether any schema of a definition fills in what is absent.
+/// Reports whether any schema of a definition has defaults.
 fn has_defaults(spec: &Value) -> bool {
     let versions = spec["versions"].as_array().into_iter().flatten();
     versions.map(|version| &version["schema"]["openAPIV3Schema"]).any(schema_has_defaults)
@@ -347,7 +347,7 @@ fn validate_versions(definition: &Value, problems: &mut Vec<FieldError>) {
         let why = "must have exactly one version marked as storage version";
         problems.push(invalid_versions(definition, why));
     }
-    // The version that definitions had before they had many is that of the first.
+    // Upstream sets the former field `spec.version` to the first version's name.
     let first = versions.first().map(|version| text(version, "name")).unwrap_or_default();
     let wrong = label_problems(first);
     if !first.is_empty() && !wrong.is_empty() {
@@ -355,7 +355,7 @@ fn validate_versions(definition: &Value, problems: &mut Vec<FieldError>) {
     }
 }
 
-/// Validates the parts at the top, which all versions share.
+/// Validates the parts at the top of the spec, which all versions share.
 fn validate_shared_parts(definition: &Value, problems: &mut Vec<FieldError>) {
     let versions = versions(definition);
     let Some(first) = versions.first() else { return };
@@ -375,7 +375,7 @@ fn validate_shared_parts(definition: &Value, problems: &mut Vec<FieldError>) {
     }
 }
 
-/// A problem of the list of versions, which kube-apiserver prints in its internal form.
+/// Returns an error of the list of versions, which kube-apiserver prints in its internal form.
 fn invalid_versions(definition: &Value, why: &str) -> FieldError {
     let printed: Vec<String> = versions(definition)
         .iter()
@@ -407,7 +407,7 @@ fn invalid_versions(definition: &Value, why: &str) -> FieldError {
 }
 
 fn validate_deprecation(version: &Value, path: &str, problems: &mut Vec<FieldError>) {
-    /// Longest warning in bytes.
+    /// Maximum length of a warning in bytes.
     const LONGEST: usize = 256;
     let Some(warning) = version["deprecationWarning"].as_str() else { return };
     let mut bad = |why: &str| problems.push(invalid_text(format!("{path}.deprecationWarning"), warning, why));
@@ -553,7 +553,7 @@ fn validate_selectable(version: &Value, path: &str, problems: &mut Vec<FieldErro
     }
 }
 
-/// The schema of the field that a path of names leads to.
+/// Returns the schema of the field that a path of names leads to.
 fn selected<'s>(schema: &'s Value, json_path: &str) -> Result<&'s Value, String> {
     let token = |text: &str| {
         let length = text.find(['.', '[', ']']).unwrap_or(text.len()).max(1);
@@ -677,7 +677,7 @@ fn validate_approval(definition: &Value, stored: Option<&Value>, problems: &mut 
         return;
     }
     let (_, reason, message) = approval(definition);
-    // An earlier acceptance does not hinder other changes.
+    // An unchanged approval status does not prevent other changes.
     if stored.is_some_and(|stored| approval(stored).1 == reason) {
         return;
     }

@@ -1,11 +1,11 @@
-//! Field errors in the words of Kubernetes.
+//! Field errors in the wording of Kubernetes.
 
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
 use crate::metadata::numbers;
 
-/// A value as Kubernetes prints a bad one: strings quoted, scalars plain, everything else as JSON.
+/// Formats an invalid value as Kubernetes does: strings quoted, scalars plain, everything else as JSON.
 pub(super) fn printed(value: &Value) -> String {
     match value {
         Value::Number(number) => printed_number(number),
@@ -16,7 +16,7 @@ pub(super) fn printed(value: &Value) -> String {
 
 fn printed_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
-        // Go reads what no signed number of 64 bits can be as a float.
+        // Go reads numbers outside the signed 64-bit range as floats.
         Some(float) if !number.is_i64() => numbers::go_float(float),
         _ => number.to_string(),
     }
@@ -67,12 +67,12 @@ pub(super) fn too_long(field: impl Into<String>, limit: u64) -> FieldError {
     error(field, CauseReason::TooLong, format!("Too long: may not be more than {limit} {bytes}"))
 }
 
-/// `path.name`, or the name alone at the root.
+/// Returns `path.name`, or only the name at the root.
 pub(super) fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The problems of a name that must be a DNS label that starts with a letter (RFC 1035); empty if none.
+/// Returns the errors of a name that must be a DNS label starting with a letter (RFC 1035); empty if none.
 pub(super) fn label_problems(name: &str) -> String {
     const LONGEST: usize = 63;
     let mut problems = Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn label_problems(name: &str) -> String {
     problems.join(",")
 }
 
-/// The problems of a name that must be a DNS subdomain (RFC 1123); empty if none.
+/// Returns the errors of a name that must be a DNS subdomain (RFC 1123); empty if none.
 pub(super) fn subdomain_problems(name: &str) -> String {
     const LONGEST: usize = 253;
     let mut problems = Vec::new();

@@ -5,7 +5,7 @@ use gc_cel::{is_cidr, is_uri};
 
 use crate::kinds::shared::names::parse_ip;
 
-/// Names of the formats that are checked (dashes left out, as in `datetime`).
+/// Names of the checked formats (without dashes, as in `datetime`).
 const KNOWN: [&str; 23] = [
     "bsonobjectid",
     "byte",
@@ -32,7 +32,7 @@ const KNOWN: [&str; 23] = [
     "uuid4",
 ];
 
-/// Reports whether kube-apiserver knows the format; a definition that names another one gets a warning.
+/// Reports whether kube-apiserver knows the format; a definition with another one causes a warning.
 pub(super) fn is_known(format: &str) -> bool {
     let plain = format.replace('-', "");
     KNOWN.contains(&plain.as_str()) || matches!(plain.as_str(), "uuid5" | "k8sshortname" | "k8slongname")
@@ -54,7 +54,7 @@ pub(super) fn is_valid(format: &str, text: &str) -> bool {
         }
         "rgbcolor" => is_rgb(text),
         "hostname" => is_hostname(text),
-        // Leading zeros are no octal numbers here.
+        // Leading zeros do not mean octal numbers here.
         "ipv4" => !text.contains(':') && parse_ip(text).is_some(),
         "ipv6" => text.contains(':') && parse_ip(text).is_some(),
         "isbn" => is_isbn10(text) || is_isbn13(text),
@@ -84,7 +84,7 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// RFC 3339 date and time, also without zone or fraction, and MongoDB's and Go's variants with a space.
+/// Accepts RFC 3339 date and time, also without zone or fraction, and the variants of MongoDB and Go with a space.
 fn is_date_time(text: &str) -> bool {
     let Some(date) = text.get(..10).filter(|date| is_date(date)) else { return false };
     let rest = &text[date.len()..];
@@ -95,7 +95,7 @@ fn is_date_time(text: &str) -> bool {
     normal.parse::<jiff::Timestamp>().is_ok() || normal.parse::<jiff::civil::DateTime>().is_ok()
 }
 
-/// A Go duration such as `1h30m`, or a number with a spelled-out unit such as `22 ns` or `3 days`.
+/// Accepts a Go duration such as `1h30m`, or a number with a unit such as `22 ns` or `3 days`.
 fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 31] = [
         "ns",
@@ -171,9 +171,9 @@ fn is_email(text: &str) -> bool {
     plain(local) && plain(domain)
 }
 
-/// A single label, or labels before a top-level domain of letters.
+/// Accepts a single label, or labels followed by a top-level domain of letters.
 fn is_hostname(text: &str) -> bool {
-    /// Longest label and longest name in bytes.
+    /// Maximum length of a label and of a name in bytes.
     const LONGEST: [usize; 2] = [63, 255];
     let label = |label: &str| {
         !label.is_empty()
@@ -256,7 +256,7 @@ fn is_ssn(text: &str) -> bool {
     digits.len() == 9 && separated && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// An absolute URI, or an absolute path.
+/// Accepts a UUID, of this version if one is given.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let bare: String = text.chars().filter(|c| *c != '-').collect();
     let dashes_fit = text.len() == bare.len()

@@ -1,4 +1,4 @@
-//! Processing of custom resources: pruning, defaulting, preparation of writes, conversion, scale.
+//! Processing of custom resources: pruning, defaults, preparation of writes, conversion, scale.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::numbers;
 use crate::schema;
 
-/// Reports whether two objects differ outside of their metadata.
+/// Reports whether two objects differ outside their metadata.
 fn content_differs(a: &Value, b: &Value) -> bool {
     let content = |value: &Value| -> Vec<(String, Value)> {
         value
@@ -35,8 +35,8 @@ fn generation(object: &Value) -> i64 {
 }
 
 impl CustomVersion {
-    /// Drops the fields that the schema does not specify and returns what they were, in the words of strict
-    /// decoding, such as `unknown field "spec.colour"`.
+    /// Drops the fields that the schema does not specify; returns them in the wording of strict decoding, such as `unknown field
+    /// "spec.colour"`.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         let unknown = schema::unknown_fields(&self.schema, object);
         if !unknown.is_empty() {
@@ -45,18 +45,18 @@ impl CustomVersion {
         unknown
     }
 
-    /// Fills in the defaults of the schema and drops nulls where the schema knows no null. Returns false if the defaults are
-    /// more than an object can have.
+    /// Fills in the defaults of the schema, and drops nulls that the schema does not permit. Returns false if the defaults exceed
+    /// the size of an object.
     pub fn apply_defaults(&self, object: &mut Value) -> bool {
         schema::apply_defaults(&self.schema, object)
     }
 
-    /// Fills in the defaults of what was applied, in which nulls stay, to be refused.
+    /// Fills in the defaults of an applied object. Nulls stay, so that they are refused.
     pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> bool {
         schema::apply_defaults_beside_nulls(&self.schema, object)
     }
 
-    /// Prepares an object for its creation: generation 1, and no status where status is a subresource.
+    /// Prepares an object for its creation: generation 1, and no status if status is a subresource.
     pub fn prepare_create(&self, object: &mut Value) {
         if self.has_status
             && let Some(map) = object.as_object_mut()
@@ -67,9 +67,9 @@ impl CustomVersion {
         numbers::settle_whole(object);
     }
 
-    /// Prepares an update: the main endpoint keeps the stored status where status is a subresource; the
-    /// status endpoint keeps everything else, even metadata other than managedFields. Raises the generation
-    /// if anything outside of metadata changes (at the main endpoint).
+    /// Prepares an update. The main endpoint keeps the stored status if status is a subresource; the status endpoint keeps
+    /// everything else, even metadata other than managedFields. At the main endpoint, increases the generation if anything outside
+    /// metadata changes.
     pub fn prepare_update(&self, object: &mut Value, stored: &Value, subresource: &str) {
         if subresource == "status" {
             keep_all_but_status(object, stored);
@@ -93,8 +93,8 @@ impl CustomVersion {
         numbers::settle_whole(object);
     }
 
-    /// Checks an object against kind, schema and scale; with `stored` as an update, which does not check
-    /// unchanged parts again. Metadata is checked elsewhere, as for all kinds.
+    /// Checks an object against kind, schema and scale. With `stored`, checks it as an update, which skips unchanged parts.
+    /// Metadata is checked elsewhere, as for all kinds.
     #[must_use]
     pub fn validate(&self, object: &Value, stored: Option<&Value>) -> Vec<FieldError> {
         let mut problems = self.validate_type(object);
@@ -110,7 +110,7 @@ impl CustomVersion {
         problems
     }
 
-    /// Rules are only evaluated over values of the right shape.
+    /// Evaluates rules, but only for values of the correct shape.
     fn validate_rules(&self, object: &Value, stored: Option<&Value>, problems: &mut Vec<FieldError>) {
         if self.programs.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl CustomVersion {
         }
     }
 
-    /// Returns a warning for each rule that a stored part violates which does not change.
+    /// Returns a warning for each rule violated by a stored part that does not change.
     #[must_use]
     pub fn ratcheted(&self, object: &Value, stored: Option<&Value>) -> Vec<String> {
         if stored.is_none() || self.programs.is_empty() {
@@ -197,7 +197,7 @@ impl CustomVersion {
         }
     }
 
-    /// The `Scale` of an object (`autoscaling/v1`).
+    /// Returns the `Scale` of an object (`autoscaling/v1`).
     pub fn scale(&self, object: &Value) -> Result<Value, ApiError> {
         let Some(scale) = &self.scale else {
             return Err(ApiError::internal("the resource has no scale subresource"));
@@ -233,13 +233,14 @@ impl CustomVersion {
         }))
     }
 
-    /// Where the objects of this version have their replicas, if they have a Scale.
+    /// Returns the path of the replicas in objects of this version, if they have a Scale.
     #[must_use]
     pub fn replicas_path(&self) -> Option<&str> {
         self.scale.as_ref().map(|scale| &*scale.spec_replicas)
     }
 
-    /// Gives an object without replicas none, for what writes its `Scale` may be the first to set them. Whether it had none.
+    /// Sets the replicas of an object without any to 0, because the write of its `Scale` may be the first to set them. Returns
+    /// whether they were missing.
     pub fn settle_replicas(&self, object: &mut Value) -> Result<bool, ApiError> {
         match &self.scale {
             Some(scale) if nested(object, &scale.spec_replicas).is_none() => {
@@ -255,7 +256,7 @@ impl CustomVersion {
         let Some(scale) = &self.scale else {
             return Err(ApiError::internal("the resource has no scale subresource"));
         };
-        // Zero replicas are left out of the object on the wire.
+        // Zero replicas are omitted on the wire.
         let replicas = match &wanted["spec"]["replicas"] {
             Value::Null => 0,
             value => whole_number("spec.replicas", value)?,
@@ -263,7 +264,7 @@ impl CustomVersion {
         set_nested(object, &scale.spec_replicas, replicas.into())
     }
 
-    /// The values of the fields that field selectors may name, beside those of metadata.
+    /// Returns the values of the fields that field selectors may name, except those of metadata.
     #[must_use]
     pub fn selectable_values(&self, object: &Value) -> Vec<(String, String)> {
         let value_of = |path: &str| match nested(object, path) {
@@ -275,8 +276,8 @@ impl CustomVersion {
     }
 }
 
-/// The status endpoint: everything from the store but status, and the bookkeeping of metadata that is
-/// compared (resourceVersion, uid) or written (managedFields) with the request.
+/// Restores everything but the status at the status endpoint, except the metadata that is compared (resourceVersion, uid) or
+/// written (managedFields) with the request.
 fn keep_all_but_status(object: &mut Value, stored: &Value) {
     let Some(new) = object.as_object_mut() else { return };
     let status = new.remove("status");
@@ -304,7 +305,7 @@ fn keep_all_but_status(object: &mut Value, stored: &Value) {
     *object = kept;
 }
 
-/// The value at a path such as `.spec.replicas`.
+/// Returns the value at a path such as `.spec.replicas`.
 fn nested<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, name| value.as_object()?.get(name))
 }

@@ -1,17 +1,17 @@
-//! The part of Kubernetes' JSONPath that printer columns and `-o jsonpath` use.
+//! The subset of Kubernetes' JSONPath that printer columns and `-o jsonpath` use.
 
 use serde_json::Value;
 
-/// Steps of one path at most.
+/// Maximum number of steps in a path.
 const MOST_STEPS: usize = 128;
 
-/// Filters inside of filters at most.
+/// Maximum nesting of filters.
 const MOST_NESTED: usize = 4;
 
-/// Results of one path at most; more are not looked for.
+/// Maximum number of results of a path; the search stops there.
 const MOST_RESULTS: usize = 10_000;
 
-/// Maximum number of items that the filters of one path examine; beyond it, nothing passes.
+/// Maximum number of items examined by the filters of one path; beyond it, nothing matches.
 const MOST_FILTERED: usize = 100_000;
 
 /// A parsed path.
@@ -64,13 +64,13 @@ impl JsonPath {
     ///
     /// # Errors
     ///
-    /// What was not understood.
+    /// Describes the part that was not understood.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { rest: text.trim().trim_start_matches('$'), nested: 0 };
         parser.path(str::is_empty)
     }
 
-    /// All values at the path, in document order.
+    /// Returns all values at the path, in document order.
     #[must_use]
     pub fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         self.find_within(root, &mut { MOST_FILTERED })
@@ -132,7 +132,7 @@ impl Parser<'_> {
         true
     }
 
-    /// A name up to the next delimiter; a backslash takes the next character literally.
+    /// Reads a name up to the next delimiter; a backslash makes the next character literal.
     fn name(&mut self) -> Result<String, String> {
         let mut name = String::new();
         let mut end = self.rest.len();

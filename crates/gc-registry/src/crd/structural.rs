@@ -1,5 +1,4 @@
-//! Validation of `openAPIV3Schema`: that it is structural, uses nothing that Kubernetes forbids, and that
-//! its defaults are valid.
+//! Validation of `openAPIV3Schema`: it must be structural, use nothing that Kubernetes forbids, and have valid defaults.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,7 @@ use crate::error::FieldError;
 use crate::schema::prune;
 use crate::schema::shown::{SCHEMA, internal};
 
-/// Keywords at the root of a schema whose status is a subresource, as kube-apiserver lists them.
+/// Keywords permitted at the root of a schema whose status is a subresource, in kube-apiserver's order.
 const ALLOWED_AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -43,7 +42,7 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Members that a schema must not have at all.
+/// Members that no schema may have.
 const FORBIDDEN_MEMBERS: [(&str, &str); 6] = [
     ("id", "id is not supported"),
     ("additionalItems", "additionalItems is not supported"),
@@ -53,7 +52,7 @@ const FORBIDDEN_MEMBERS: [(&str, &str); 6] = [
     ("$ref", "$ref is not supported"),
 ];
 
-/// Members that say what a value is, and therefore must not stand below `allOf` and its like.
+/// Members that describe the structure of a value, and therefore may not appear below `allOf` and similar keywords.
 const STRUCTURE_ONLY: [(&str, &str); 10] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -109,7 +108,7 @@ fn is_set(source: &Source, key: &str) -> bool {
     }
 }
 
-/// Checks one schema of a definition; `path` is where it stands.
+/// Checks one schema of a definition; `path` is its position.
 pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> Vec<FieldError> {
     let Some(source) = schema.as_object() else { return Vec::new() };
     let mut problems = Vec::new();
@@ -147,7 +146,7 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     problems
 }
 
-/// A member that no structural schema can have, wherever it stands; such a schema does not count as structural.
+/// Returns a member that no structural schema may have at any position; a schema with one does not count as structural.
 fn unsupported_member(source: &Source) -> Option<&'static str> {
     const MEMBERS: [&str; 7] =
         ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
@@ -164,7 +163,7 @@ fn unsupported_member(source: &Source) -> Option<&'static str> {
     below.chain(properties).chain(junctors).find_map(unsupported_member)
 }
 
-/// Unknown formats, which restrict nothing: a warning each.
+/// Collects unknown formats, which restrict nothing and cause a warning each.
 pub(super) fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
     let Some(source) = schema.as_object() else { return };
     let format = text(source, "format");
@@ -223,7 +222,7 @@ fn check_root_for_status(path: &str, schema: &Value, source: &Source, problems: 
         };
         ALLOWED_AT_ROOT.contains(&go_name.as_str())
     };
-    // A pointer: the empty text counts.
+    // These are pointers, so an empty text counts.
     let has =
         |name: &str| is_set(source, name) || name == "x-kubernetes-map-type" && source[name].is_string();
     if source.keys().any(|name| !allowed(name) && has(name)) {
@@ -318,7 +317,7 @@ fn check_extensions(source: &Source, level: Level, path: &str, problems: &mut Ve
     }
 }
 
-/// The schemas of apiVersion, kind and metadata: restricted, because they are the same for all kinds.
+/// Checks the schemas of apiVersion, kind and metadata, which are restricted because these fields are the same for all kinds.
 fn check_metadata(source: &Source, level: Level, path: &str, problems: &mut Vec<FieldError>) {
     let is_resource = level == Level::Root || flag(source, "x-kubernetes-embedded-resource");
     if !is_resource {
@@ -349,7 +348,7 @@ fn check_metadata(source: &Source, level: Level, path: &str, problems: &mut Vec<
     }
 }
 
-/// The two spellings of int-or-string, whose types are allowed below `anyOf`.
+/// The two notations of int-or-string, in which types are permitted below `anyOf`.
 #[derive(Clone, Copy, Default)]
 struct Skip {
     any_of: bool,
@@ -373,7 +372,7 @@ fn check_junctors(source: &Source, skip: Skip, path: &str, problems: &mut Vec<Fi
         check_branch(branch, Skip::default(), &format!("{path}.not"), problems);
     }
     let pattern = text(source, "pattern");
-    // Most schemas have none, and an empty one is not free to compile.
+    // Most schemas have no pattern, and compiling an empty one is not free.
     if !pattern.is_empty()
         && let Err(error) = gc_cel::compile_pattern(pattern)
     {
@@ -404,8 +403,8 @@ fn check_branch(branch: &Source, skip: Skip, path: &str, problems: &mut Vec<Fiel
     }
 }
 
-/// Restrictions of the whole object below `allOf` and the like must be specified outside of them; upstream does not
-/// require it further inside.
+/// Checks that fields restricted below `allOf` and similar keywords are also specified outside; upstream does not require it for
+/// deeper levels.
 fn completeness(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
     for_each_branch(source, path, &mut |branch, branch_path| {
         branch_completeness(branch, Some(source), path, branch_path, problems);
@@ -451,7 +450,7 @@ fn branch_completeness(
     }
 }
 
-/// Defaults must be valid and must not contain what would be pruned.
+/// Checks that defaults are valid and contain nothing that would be pruned.
 fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<FieldError>) {
     let Some(source) = schema.as_object() else { return };
     if let Some(default) = source.get("default").filter(|default| !default.is_null()) {
@@ -498,15 +497,15 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
     }
 }
 
-/// Keywords that a position in the schema allows.
+/// Keywords permitted at a position in the schema.
 #[derive(Clone)]
 struct AllowedKeywords {
-    /// Defaults, or why not.
+    /// Permission for defaults, or the reason against them.
     defaults: Result<(), String>,
     inside_metadata: bool,
 }
 
-/// The rules for each schema on its own.
+/// Applies the rules for each schema by itself.
 fn check_open_api(
     source: &Source,
     path: &str,
@@ -573,7 +572,7 @@ fn check_members(source: &Source, path: &str, allowed: &AllowedKeywords, problem
         problems.push(forbidden(format!("{path}.default"), &format!("must not be set {why}")));
     }
     for (key, why) in FORBIDDEN_MEMBERS {
-        // Pointers and maps of which upstream asks only whether they are there.
+        // Upstream only checks whether these pointers and maps are present.
         let counts_when_empty = matches!(key, "dependencies" | "$ref");
         if is_set(source, key) || counts_when_empty && source.get(key).is_some_and(|value| !value.is_null()) {
             problems.push(forbidden(format!("{path}.{key}"), why));
@@ -729,9 +728,9 @@ fn check_list_map_keys(items: &Source, keys: &[&str], path: &str, problems: &mut
     }
 }
 
-/// The form of `x-kubernetes-validations`.
+/// Checks the form of `x-kubernetes-validations`.
 fn check_rules(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
-    // Field paths are looked up in the compiled schema, which is made once, where it is needed.
+    // Field paths are looked up in the compiled schema, which is created at most once, on demand.
     let mut compiled = None;
     for (index, rule) in branches(source, "x-kubernetes-validations") {
         let path = format!("{path}.x-kubernetes-validations[{index}]");

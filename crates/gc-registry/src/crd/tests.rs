@@ -43,7 +43,7 @@ fn version(definition: &Value) -> std::sync::Arc<CustomVersion> {
     definitions(definition).unwrap().remove(0).custom.unwrap()
 }
 
-/// `field: detail` of each problem.
+/// Formats each error as `field: detail`.
 fn texts(problems: &[crate::error::FieldError]) -> Vec<String> {
     problems.iter().map(|problem| format!("{}: {}", problem.field, problem.detail)).collect()
 }
@@ -119,7 +119,7 @@ fn names_in_use_keep_a_definition_from_being_established() {
     assert_eq!(second["status"]["conditions"][0]["message"], "\"wg\" is already in use");
     assert_eq!(second["status"]["conditions"][1]["reason"], "NotAccepted");
     assert!(!is_established(&second));
-    // The other group and the definition itself hold nothing back.
+    // Neither the other group nor the definition itself makes names unavailable.
     assert_eq!(NamesInUse::of(&served, "other.com", "others"), NamesInUse::default());
     assert_eq!(NamesInUse::of(&served, "example.com", "widgets"), NamesInUse::default());
     settle_names(&mut second, &NamesInUse::default(), now());
@@ -439,7 +439,7 @@ fn unknown_formats_are_warned_about() {
     assert_eq!(warnings(&definition, Some(&definition)), Vec::<String>::new());
 }
 
-/// Returns the problems of the rules of a field `f`.
+/// Returns the errors in the rules of a field `f`.
 fn problems_of_rules(field: &Value) -> Vec<String> {
     let definition = prepared(with_schema(&spec_schema(&json!({"f": field}))));
     let place = "spec.validation.openAPIV3Schema.properties[spec].properties[f]";

@@ -1,4 +1,4 @@
-//! Validation of custom resources against their schema, with the causes and texts of kube-apiserver.
+//! Validation of custom resources against their schema, with the causes and messages of kube-apiserver.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,14 +13,14 @@ use crate::error::{CauseReason, FieldError};
 use crate::metadata::numbers::go_float;
 use crate::schema::{IntegerFormat, ListType, Node, Schema, StringFormat, Validations};
 
-/// Problems reported for one object at most; the rest is not looked for, so that a broken list of a million
-/// items cannot make an answer of a million causes.
+/// Maximum number of errors reported for one object. The search stops there, so that a list of a million invalid items cannot cause
+/// an answer with a million causes.
 const MOST_PROBLEMS: usize = 1_000;
 
-/// The compiled patterns of a schema, by their text.
+/// Compiled patterns of a schema, by their text.
 pub(super) type Patterns = BTreeMap<Arc<str>, Regex>;
 
-/// Why a pattern does not compile, in the words of Go where the cause is a common one.
+/// Explains why a pattern does not compile, in Go's wording for common errors.
 pub(super) fn go_regex_error(pattern: &str, error: &PatternError) -> String {
     let found = error.to_string();
     let cause = found.rsplit("error: ").next().unwrap_or_default().trim();
@@ -37,8 +37,8 @@ pub(super) fn go_regex_error(pattern: &str, error: &PatternError) -> String {
     format!("error parsing regexp: {what}: `{pattern}`")
 }
 
-/// Compiles all patterns of a schema. Those that do not compile are left out (and restrict nothing):
-/// definitions with such patterns are refused before they are served.
+/// Compiles all patterns of a schema. Patterns that do not compile are omitted (and restrict nothing): definitions with such
+/// patterns are refused before they are served.
 pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
     if let Some(validations) = &schema.validations {
         if let Some(pattern) = &validations.pattern
@@ -62,7 +62,7 @@ pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
     }
 }
 
-/// Checks types and values; `old` is the stored value, whose unchanged parts are not checked again.
+/// Checks types and values. `old` is the stored value, whose unchanged parts are not checked again.
 pub(super) fn values(
     schema: &Schema,
     patterns: &Patterns,
@@ -82,7 +82,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// `typed` is off below `allOf` and its like, where schemas restrict but say no types.
+    /// Checks a value. `typed` is false below `allOf` and similar keywords, where schemas restrict values without stating types.
     fn check(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, typed: bool) {
         if self.problems.len() >= MOST_PROBLEMS || old == Some(value) {
             return;
@@ -126,8 +126,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A value that is neither text nor list is compared with the format, if there is one; a text or a list fits any schema
-    /// of texts with a format.
+    /// Checks the type of a value. A value that is neither a text nor a list is compared with the format, if there is one; a text
+    /// or a list matches any schema of texts with a format.
     fn check_type(&mut self, schema: &Schema, value: &Value) {
         let is_right = has_type(&schema.node, value);
         let is_textual = value.is_string() || value.is_array();
@@ -156,7 +156,7 @@ impl Checker<'_> {
         self.push(field::error(self.path.clone(), CauseReason::TypeInvalid, detail));
     }
 
-    /// Whole numbers fit their format. Upstream names no field of its own.
+    /// Checks that an integer is in the range of its format. Upstream names no separate field.
     fn check_integer(&mut self, node: &Node, value: &Value, named: Option<&str>) {
         let (Node::Integer(format), Value::Number(number)) = (node, value) else { return };
         let whole = number.as_i64().or_else(|| number.as_f64().and_then(whole));
@@ -173,7 +173,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One more validation that failed: `what` completes "… in body should …".
+    /// Adds an error; `what` completes "… in body should …".
     fn bad(&mut self, value: &Value, what: &str) {
         let why = format!("{} in body should {what}", self.path);
         self.push(field::invalid(self.path.clone(), value, &why));
@@ -230,7 +230,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Upstream divides whole numbers by the whole part of the divisor.
+    /// Checks divisibility as upstream does, which uses only the integral part of the divisor for integers.
     fn check_whole_divisor(&mut self, validations: &Validations, value: &Value, number: i64) {
         let Some(divisor) = validations.multiple_of.and_then(|divisor| whole(divisor.trunc())) else {
             return;
@@ -252,7 +252,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Upstream compares whole numbers with the whole part of a limit, where it has one.
+    /// Checks limits as upstream does, which compares integers with the integral part of a limit.
     fn check_limits(&mut self, validations: &Validations, value: &Value, number: f64) {
         let exact = |limit: f64| {
             let is_whole = value.is_i64() && limit.abs() < WHOLE_MAX;
@@ -299,7 +299,7 @@ impl Checker<'_> {
             .unwrap_or_default();
         let length = self.path.len();
         for (index, item) in items.iter().enumerate() {
-            // Writing to a string cannot fail.
+            // Writing to a String does not fail.
             let _ = write!(self.path, "[{index}]");
             let old_item = keys.and_then(|keys| by_key.get(&key_of(item, keys, &list.items)).copied());
             self.check(&list.items, item, old_item, typed);
@@ -350,14 +350,14 @@ impl Checker<'_> {
         self.path.truncate(length);
     }
 
-    /// Returns the problems of a value below a branch, without reporting them.
+    /// Returns the errors of a value below a branch, without reporting them.
     fn problems_of(&self, branch: &Schema, value: &Value) -> Vec<FieldError> {
         let mut checker = Checker { patterns: self.patterns, path: self.path.clone(), problems: Vec::new() };
         checker.check(branch, value, None, false);
         checker.problems
     }
 
-    /// Failures of composition carry no field of their own; that is how kube-apiserver says it.
+    /// Reports a failed composition, which has no separate field in kube-apiserver's errors.
     fn bad_branch(&mut self, what: &str) {
         let why = format!("\"{}\" {what}", self.path);
         self.push(field::invalid_text("<nil>", "", &why));
@@ -416,7 +416,7 @@ impl Checker<'_> {
     }
 }
 
-/// The problems of the branch that came closest; `None` if one is without problems.
+/// Returns the errors of the branch that came closest; `None` if one has no errors.
 fn closest(tried: impl Iterator<Item = Vec<FieldError>>) -> Option<Vec<FieldError>> {
     let mut best: Option<Vec<FieldError>> = None;
     for problems in tried {
@@ -430,7 +430,7 @@ fn closest(tried: impl Iterator<Item = Vec<FieldError>>) -> Option<Vec<FieldErro
     best
 }
 
-/// The type as `openAPIV3Schema` says it.
+/// Returns the type as named in `openAPIV3Schema`.
 pub(super) fn type_name(node: &Node) -> Option<&'static str> {
     match node {
         Node::Any => None,
@@ -473,7 +473,7 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// The format that values of a schema are compared with.
+/// Returns the format that values of a schema are compared with.
 fn format_of(schema: &Schema) -> Option<&str> {
     match &schema.node {
         Node::String(StringFormat::Other(format)) if formats::is_known(format) => Some(format),
@@ -481,7 +481,7 @@ fn format_of(schema: &Schema) -> Option<&str> {
     }
 }
 
-/// The format of a value, as upstream calls it; only numbers have one.
+/// Returns the format of a value by upstream's name; only numbers have one.
 fn number_format(value: &Value) -> &'static str {
     match value {
         Value::Number(number) if number.is_i64() => "int64",
@@ -490,8 +490,8 @@ fn number_format(value: &Value) -> &'static str {
     }
 }
 
-/// Reports whether a value is one that an enumeration has. Null never is, and a number is brought into the type of
-/// that of the enumeration first.
+/// Reports whether a value matches a member of an enumeration. Null never does, and a number is first converted to the member's
+/// type.
 fn is_allowed(one: &Value, value: &Value) -> bool {
     match (one, value) {
         (_, Value::Null) => false,
@@ -502,7 +502,7 @@ fn is_allowed(one: &Value, value: &Value) -> bool {
     }
 }
 
-/// Equality of JSON values in which `1` and `1.0` are one number.
+/// Compares JSON values, with `1` and `1.0` as the same number.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
@@ -514,17 +514,17 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A float that is a whole number, as one.
+/// Converts a float without a fraction to an integer.
 #[allow(clippy::cast_possible_truncation)] // within the range of exact whole numbers
 fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < WHOLE_MAX).then_some(number as i64)
 }
 
-/// From here on floats skip whole numbers.
+/// Bound from which floats skip integers.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 fn is_multiple(number: f64, divisor: f64) -> bool {
-    /// Maximum distance of a quotient from a whole number, to forgive binary fractions.
+    /// Maximum distance of a quotient from an integer, to tolerate binary fractions.
     const SLACK: f64 = 1e-9;
     let quotient = number / divisor;
     if quotient.abs() >= WHOLE_MAX {
@@ -533,13 +533,13 @@ fn is_multiple(number: f64, divisor: f64) -> bool {
     (quotient - quotient.round()).abs() <= SLACK * quotient.abs().max(1.0)
 }
 
-/// The first value that equals an earlier one.
+/// Returns the index of the first value that equals an earlier one.
 fn first_duplicate<'v>(items: impl Iterator<Item = &'v Value>) -> Option<usize> {
     let mut seen = std::collections::BTreeSet::new();
     items.enumerate().find(|(_, item)| !seen.insert(item.to_string())).map(|(index, _)| index)
 }
 
-/// The values of the keys of an item, with defaults, as one text.
+/// Returns the values of an item's keys, with defaults, as one text.
 pub(super) fn key_of(item: &Value, keys: &[Arc<str>], items: &Schema) -> String {
     Value::Object(key_values(item, keys, items)).to_string()
 }
@@ -555,7 +555,7 @@ fn key_values(item: &Value, keys: &[Arc<str>], items: &Schema) -> Map<String, Va
     values
 }
 
-/// Checks that the lists of type `set` and `map` have no item twice.
+/// Checks that lists of type `set` and `map` have no duplicate items.
 pub(super) fn list_types(schema: &Schema, path: &str, value: &Value, problems: &mut Vec<FieldError>) {
     if problems.len() >= MOST_PROBLEMS {
         return;
@@ -584,7 +584,7 @@ pub(super) fn list_types(schema: &Schema, path: &str, value: &Value, problems: &
                     }
                 };
                 if let Some(identity) = identity {
-                    // Reported once however often it comes.
+                    // Reported once, regardless of the number of occurrences.
                     let reported = seen.get_mut(&identity.to_string());
                     match reported {
                         Some(reported) if *reported => {}
@@ -609,7 +609,7 @@ pub(super) fn embedded_resources(schema: &Schema, path: &str, value: &Value, pro
     if problems.len() >= MOST_PROBLEMS {
         return;
     }
-    // The resource itself is checked as all resources are.
+    // The resource itself is checked like all resources.
     if let (true, false, Value::Object(map)) = (schema.embedded_resource, path.is_empty(), value) {
         embedded_resource(path, map, problems);
     }

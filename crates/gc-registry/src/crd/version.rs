@@ -1,4 +1,4 @@
-//! One served version of a definition, compiled.
+//! A compiled version of a definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::columns::{self, CustomColumn};
 use super::{cel, compile, validate};
 use crate::schema::{self, Schema};
 
-/// One served version of a definition, compiled.
+/// A compiled version of a definition.
 #[derive(Debug)]
 pub struct CustomVersion {
     pub(super) api_version: Arc<str>,
@@ -27,17 +27,17 @@ pub struct CustomVersion {
     pub(super) versions: Arc<Versions>,
 }
 
-/// The schema of a version, as objects are read from the store by it.
+/// Schema of a version, used to read objects from the store.
 #[derive(Debug)]
 pub(super) struct StoredSchema {
     schema: Arc<Schema>,
-    /// Names the schema in the text of objects that have its form.
+    /// Identifies the schema in the stored text of objects that conform to it.
     fingerprint: Box<str>,
 }
 
 impl StoredSchema {
     pub(super) fn new(source: &Value) -> Self {
-        /// Changes with what pruning and defaulting make of the same schema.
+        /// Changed whenever pruning or defaulting changes its results for the same schema.
         const RULES: &str = "1\n";
         const BYTES: usize = 8;
         let sum = Sha256::new().chain_update(RULES).chain_update(source.to_string()).finalize();
@@ -46,20 +46,20 @@ impl StoredSchema {
     }
 }
 
-/// Parts that the versions of a definition share.
+/// Parts that all versions of a definition share.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
-    /// The schema of each version, by apiVersion.
+    /// Schema of each version, by apiVersion.
     pub(super) schemas: BTreeMap<Arc<str>, StoredSchema>,
     /// apiVersion of the version that objects are stored in.
     pub(super) storage: Arc<str>,
-    /// apiVersion of the objects whose stored text does not name one: those from when there was one version.
+    /// apiVersion of objects whose stored text does not name one: they date from when there was a single version.
     pub(super) unmarked: Arc<str>,
     /// `spec.conversion`
     pub(super) conversion: Value,
 }
 
-/// Where the fields of the scale subresource are.
+/// Paths of the scale subresource's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScalePaths {
     pub(super) spec_replicas: Arc<str>,
@@ -68,34 +68,34 @@ pub(super) struct ScalePaths {
 }
 
 impl CustomVersion {
-    /// The version that instances are stored in.
+    /// Returns the version in which instances are stored.
     #[must_use]
     pub fn storage_version(&self) -> &str {
         self.versions.storage.split_once('/').map_or("", |(_, version)| version)
     }
 
-    /// apiVersion of the version that instances are stored in.
+    /// Returns the apiVersion in which instances are stored.
     pub(crate) fn storage_api_version(&self) -> &Arc<str> {
         &self.versions.storage
     }
 
-    /// apiVersion of a stored object whose text does not name one.
+    /// Returns the apiVersion of a stored object whose text does not name one.
     pub(crate) fn unmarked_api_version(&self) -> &str {
         &self.versions.unmarked
     }
 
-    /// Names the schema that objects have the form of when they are stored.
+    /// Returns the identifier of the schema that stored objects conform to.
     pub(crate) fn storage_fingerprint(&self) -> &str {
         self.fingerprint_of(&self.versions.storage).unwrap_or_default()
     }
 
-    /// Names the schema of a version as it is today.
+    /// Returns the identifier of a version's current schema.
     pub(crate) fn fingerprint_of(&self, api_version: &str) -> Option<&str> {
         self.versions.schemas.get(api_version).map(|stored| &*stored.fingerprint)
     }
 
-    /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults. A definition that has
-    /// since got more defaults than an object can have leaves its objects readable, without those that are too many.
+    /// Brings a stored object into the form of its version's schema: prunes it, and fills in defaults. If the defaults of a newer
+    /// definition exceed the size of an object, the object stays readable, without the excess defaults.
     pub(crate) fn read_stored(&self, api_version: &str, object: &mut Value) {
         if let Some(schema) = self.schema_of(api_version) {
             schema::prune(schema, object);
@@ -103,19 +103,19 @@ impl CustomVersion {
         }
     }
 
-    /// Removes the fields that a version does not have, from an object that the strategy `None` brings there.
+    /// Removes the fields that a version lacks from an object converted to it by the strategy `None`.
     pub(crate) fn keep_fields_of(&self, api_version: &str, object: &mut Value) {
         if let Some(schema) = self.schema_of(api_version) {
             schema::prune(schema, object);
         }
     }
 
-    /// The schema of a version.
+    /// Returns the schema of a version.
     pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Schema> {
         self.versions.schemas.get(api_version).map(|stored| &*stored.schema)
     }
 
-    /// The form in which an object is stored by the strategy `None`, where it is in another version.
+    /// Converts an object to the storage version by the strategy `None`; returns `None` if it is already in that version.
     pub(crate) fn to_stored(&self, object: &Value) -> Option<Value> {
         if object["apiVersion"] == *self.versions.storage {
             return None;
@@ -125,7 +125,7 @@ impl CustomVersion {
         Some(stored)
     }
 
-    /// The fields of an object that the stored version does not have, where versions differ in nothing else.
+    /// Returns the fields of an object that the storage version lacks, if the versions differ in nothing else.
     pub(crate) fn not_stored(&self, object: &Value) -> Vec<String> {
         if !self.is_converted() || self.webhook().is_some() {
             return Vec::new();
@@ -135,24 +135,24 @@ impl CustomVersion {
             .unwrap_or_default()
     }
 
-    /// `spec.conversion.webhook` of the definition, if it names one.
+    /// Returns `spec.conversion.webhook` of the definition, if it names one.
     pub(crate) fn webhook(&self) -> Option<&Value> {
         let conversion = &self.versions.conversion;
         (conversion["strategy"] == "Webhook").then(|| &conversion["webhook"])
     }
 
-    /// Reports whether instances are stored in another version than this one.
+    /// Reports whether instances are stored in a version other than this one.
     pub(crate) fn is_converted(&self) -> bool {
         self.versions.storage != self.api_version
     }
 
-    /// The schema, compiled.
+    /// Returns the compiled schema.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// `openAPIV3Schema` as the definition has it, for OpenAPI documents.
+    /// Returns the definition's `openAPIV3Schema`, for OpenAPI documents.
     #[must_use]
     pub fn open_api_schema(&self) -> &Value {
         &self.source
@@ -164,19 +164,19 @@ impl CustomVersion {
         self.has_status
     }
 
-    /// Reports whether there is a scale subresource.
+    /// Reports whether scale is a subresource.
     #[must_use]
     pub fn has_scale(&self) -> bool {
         self.scale.is_some()
     }
 
-    /// The columns of a table, the name first.
+    /// Returns the columns of a table, the name first.
     #[must_use]
     pub fn columns(&self) -> &[CustomColumn] {
         &self.columns
     }
 
-    /// Paths that field selectors may name, beside those of metadata, such as `spec.color`.
+    /// Returns the paths that field selectors may name, except those of metadata, such as `spec.color`.
     #[must_use]
     pub fn selectable_fields(&self) -> &[Arc<str>] {
         &self.selectable_fields

@@ -36,7 +36,7 @@ fn things(plural: &str) -> String {
     format!("/example.com/{plural}/")
 }
 
-/// A regression: only the end of a watch forgot them, and there may be none.
+/// Regression test: changes were only forgotten when a watch ended, and there may be none.
 #[test]
 fn a_deleted_definition_leaves_no_changes_behind() {
     let mut state = State::new(Revision(1), Limits::default());
@@ -49,9 +49,9 @@ fn a_deleted_definition_leaves_no_changes_behind() {
     state.take_change(definition(100, "things", true));
     assert!(state.windows[&*things("things")].entries.is_empty());
     held(&state);
-    // A watch that resumes from before that has to list again.
+    // A watch that resumes from before that must list again.
     assert_eq!(state.windows[&*things("things")].complete_after, Revision(100));
-    // It may come again.
+    // The resource may be defined again.
     state.take_change(put(101, &format!("{}ns/a", things("things")), 1000));
     assert_eq!(state.windows[&*things("things")].entries.len(), 1);
 }
@@ -73,7 +73,7 @@ fn all_windows_together_are_bounded() {
     let count = |state: &State, plural: &str| state.windows[&*things(plural)].entries.len();
     assert_eq!(count(&state, "quiet"), 5, "who has little loses nothing");
     assert!(count(&state, "busy") > 10 && count(&state, "busier") > 10);
-    // One value may exceed the bound alone.
+    // A single value may exceed the limit.
     state.take_change(put(1000, &format!("{}ns/a", things("large")), 50_000));
     assert_eq!(count(&state, "large"), 1);
     push_small_after(&mut state);
@@ -95,7 +95,7 @@ fn definitions_that_come_and_go_are_forgotten() {
         state.take_change(definition(at + 2, &plural, true));
         assert!(state.windows.len() <= 20, "{} windows", state.windows.len());
     }
-    // A forgotten window is not claimed to be complete.
+    // A forgotten window must not claim to be complete.
     state.take_change(put(2000, &format!("{}ns/a", things("things3")), 10));
     assert!(state.windows[&*things("things3")].complete_after >= Revision(42));
 }

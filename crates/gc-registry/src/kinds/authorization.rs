@@ -1,4 +1,4 @@
-//! Reviews of access, which are answered and not stored.
+//! Reviews of access, which are answered but not stored.
 
 mod review;
 

@@ -1,6 +1,6 @@
 //! Conversion between the served versions of a kind: events of both groups, autoscalers v1 and v2.
 //!
-//! Everything else has one served version.
+//! All other kinds have a single served version.
 
 use serde_json::{Map, Value};
 
@@ -18,8 +18,8 @@ const EVENT_FIELDS: [(&str, &str); 8] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-/// The object in another group and version of its kind, with `apiVersion` set. Kinds with one version, and
-/// objects that are in that version already, come back as they are but for `apiVersion`.
+/// Converts an object to another group and version of its kind, with `apiVersion` set. Kinds with a single version, and objects
+/// already in that version, only get the new `apiVersion`.
 #[must_use]
 pub fn convert(group: &str, version: &str, kind: &str, object: &Value) -> Value {
     let wanted = gc_types::api_version(group, version);
@@ -37,7 +37,7 @@ pub fn convert(group: &str, version: &str, kind: &str, object: &Value) -> Value 
     converted
 }
 
-/// Returns the name of an event's field, in the core group or the other one.
+/// Returns the name of an event's field, in the core group or in events.k8s.io.
 pub(super) fn event_field(core: bool, name: &'static str) -> &'static str {
     let renamed = EVENT_FIELDS.iter().find(|(here, _)| !core && *here == name);
     renamed.map_or(name, |(_, there)| there)
@@ -51,7 +51,7 @@ fn rename_event(object: &Value, to_core: bool) -> Value {
             let (from, to) = if to_core { (*grouped, *core) } else { (*core, *grouped) };
             (from == key).then_some(to)
         });
-        // The core group writes the reporter when it is empty, the other one does not.
+        // Only the core group writes an empty reporter.
         let empty = value.as_str().is_some_and(str::is_empty);
         if empty && !to_core && matches!(key.as_str(), "reportingComponent" | "reportingInstance") {
             continue;

@@ -42,5 +42,5 @@ pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "services", Rules::of::<service::Service>()),
 ];
 
-/// The same events in a group of their own.
+/// Events in events.k8s.io, which are the same objects.
 pub(super) const EVENTS: &[ServedKind] = &[("v1", "events", Rules::of::<event::Event<false>>())];

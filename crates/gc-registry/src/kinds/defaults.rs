@@ -1,7 +1,7 @@
-//! The defaults of every built-in kind, and the form that a typed server gives to what it stores: no nulls, no
-//! empty lists, the members that are always written.
+//! Defaults of every built-in kind, and the form that a typed server gives to stored objects: no nulls, no empty lists, and the
+//! members that are always written.
 //!
-//! Applying them twice is the same as applying them once.
+//! Both are idempotent.
 
 pub(crate) mod normal;
 
@@ -11,11 +11,11 @@ use super::access::child;
 use super::served;
 use crate::target::Target;
 
-/// Fills in what kube-apiserver fills in when it decodes an object of this resource, and puts the object into
-/// the form in which a typed server writes it. To be called after every decoding: of a request body, of the
-/// outcome of a patch, and before comparing with a stored object.
+/// Sets the defaults that kube-apiserver sets when it decodes an object of this resource, and normalizes the object as a typed
+/// server writes it. Must be called after every decoding: of a request body, of the result of a patch, and before a comparison with
+/// a stored object.
 ///
-/// Scale, eviction, binding and other subresources with a body of their own are left alone.
+/// Scale, eviction, binding and other subresources with their own body are not changed.
 pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
     let Some(kind) = served::of(target) else { return };
     let is_whole = |name| name == "status" || kind.subresources.contains(&name);

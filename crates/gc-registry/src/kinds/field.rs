@@ -1,6 +1,6 @@
-//! A place in an object: its value, and the path that error messages name.
+//! A position in an object: its value, and the path that error messages name.
 //!
-//! Fields are made on the way down and borrow their parents, so that a valid object costs no path.
+//! Fields are created while descending and borrow their parents, so a valid object costs no paths.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::schema::Step;
 /// Value of an absent field.
 static ABSENT: Value = Value::Null;
 
-/// A place in an object. A place without a value has the value `null`, as a typed server does not distinguish the two.
+/// A position in an object. A position without a value has the value `null`, as a typed server does not distinguish the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field<'v, 'p> {
     value: &'v Value,
@@ -22,7 +22,7 @@ pub(crate) struct Field<'v, 'p> {
 }
 
 impl<'v, 'p> Field<'v, 'p> {
-    /// The whole object.
+    /// Creates the field of the whole object.
     pub(crate) fn root(value: &'v Value) -> Self {
         Self { value, parent: None, step: Step::Here }
     }
@@ -31,37 +31,37 @@ impl<'v, 'p> Field<'v, 'p> {
         Field { value, parent: Some(self), step }
     }
 
-    /// The member `name`.
+    /// Returns the member `name`.
     pub(crate) fn get<'s>(&'s self, name: &'s str) -> Field<'v, 's> {
         self.child(Step::Name(name), self.value.get(name).unwrap_or(&ABSENT))
     }
 
-    /// Another value under the name `name`: where upstream names a field otherwise than the document does.
+    /// Returns another value under the name `name`, for fields that upstream names differently than the document.
     pub(crate) fn named<'s>(&'s self, name: &'s str, value: &'v Value) -> Field<'v, 's> {
         self.child(Step::Name(name), value)
     }
 
-    /// Another value under the path of this one.
+    /// Returns another value under this path.
     pub(crate) fn with<'s>(&'s self, value: &'v Value) -> Field<'v, 's> {
         self.child(Step::Here, value)
     }
 
-    /// The value `value` at the key `key`.
+    /// Returns the value `value` at the key `key`.
     pub(crate) fn key<'s>(&'s self, key: &'s str, value: &'v Value) -> Field<'v, 's> {
         self.child(Step::Key(key), value)
     }
 
-    /// The item at `index`.
+    /// Returns the item at `index`.
     pub(crate) fn index<'s>(&'s self, index: usize) -> Field<'v, 's> {
         self.child(Step::Index(index), self.value.get(index).unwrap_or(&ABSENT))
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(crate) fn items<'s>(&'s self) -> impl Iterator<Item = Field<'v, 's>> + use<'s, 'v, 'p> {
         self.list().iter().enumerate().map(|(index, value)| self.child(Step::Index(index), value))
     }
 
-    /// The entries of a map.
+    /// Returns the entries of a map.
     pub(crate) fn entries<'s>(&'s self) -> impl Iterator<Item = (&'v str, Field<'v, 's>)> + use<'s, 'v, 'p> {
         self.value
             .as_object()
@@ -84,17 +84,17 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// The value of the member `name`.
+    /// Returns the value of the member `name`.
     pub(crate) fn member(&self, name: &str) -> &'v Value {
         self.value.get(name).unwrap_or(&ABSENT)
     }
 
-    /// The text; empty if there is none.
+    /// Returns the text; empty if there is none.
     pub(crate) fn text(&self) -> &'v str {
         self.value.as_str().unwrap_or_default()
     }
 
-    /// The text of the member `name`.
+    /// Returns the text of the member `name`.
     pub(crate) fn text_of(&self, name: &str) -> &'v str {
         self.member(name).as_str().unwrap_or_default()
     }
@@ -103,7 +103,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value.as_i64()
     }
 
-    /// The integer, 0 if there is none.
+    /// Returns the integer; 0 if there is none.
     pub(crate) fn number(&self) -> i64 {
         self.value.as_i64().unwrap_or_default()
     }
@@ -121,12 +121,12 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value.as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The texts of a list.
+    /// Returns the texts of a list.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &'v str> + use<'v> {
         self.list().iter().map(|value| value.as_str().unwrap_or_default())
     }
 
-    /// Reports whether this is a list or a map without content, or nothing at all.
+    /// Reports whether this is an empty list or map, or absent.
     pub(crate) fn is_empty(&self) -> bool {
         match self.value {
             Value::Null => true,
@@ -137,12 +137,12 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
-    /// The quantity, if it is one.
+    /// Returns the quantity, if it is one.
     pub(crate) fn quantity(&self) -> Option<Quantity> {
         quantity::of(self.value)?.ok()
     }
 
-    /// The steps from the object to here.
+    /// Returns the steps from the object to this position.
     pub(crate) fn steps(&self) -> Vec<Step<'p>> {
         let mut steps = Vec::new();
         let mut here = Some(self);
@@ -154,7 +154,7 @@ impl<'v, 'p> Field<'v, 'p> {
         steps
     }
 
-    /// The path, as errors name it.
+    /// Returns the path in the form that errors use.
     pub(crate) fn path(&self) -> String {
         self.to_string()
     }

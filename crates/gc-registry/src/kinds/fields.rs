@@ -1,4 +1,4 @@
-//! The field selectors of each kind.
+//! Field selectors of each kind.
 
 use serde_json::Value;
 
@@ -6,15 +6,15 @@ use super::kind::{UNKNOWN_FIELD_LABEL, text_label};
 use super::served;
 use crate::target::Target;
 
-/// Names of the field selectors of a resource, `metadata.name` and `metadata.namespace` first. Those of another
-/// name are refused with 400.
+/// Returns the names of a resource's field selectors, `metadata.name` and `metadata.namespace` first. Others are refused with a
+/// 400.
 #[must_use]
 pub fn selectable_field_names(target: Target<'_>) -> Vec<&'static str> {
     let own = served::of(target).map(|kind| kind.field_labels).unwrap_or_default();
     ["metadata.name", "metadata.namespace"].iter().chain(own).copied().collect()
 }
 
-/// The field selectors of an object with their values, `metadata.name` and `metadata.namespace` first.
+/// Returns the field selectors of an object with their values, `metadata.name` and `metadata.namespace` first.
 #[must_use]
 pub fn selectable_fields(target: Target<'_>, object: &Value) -> Vec<(&'static str, String)> {
     let kind = served::of(target);

@@ -13,15 +13,15 @@ use super::shared::selector_text::label_selector_text;
 use super::shared::{disabled, warnings};
 use crate::target::Target;
 
-/// Presence of `spec` and `status` in a kind. They are written even when they are empty.
+/// Presence of `spec` and `status` in a kind. If present, they are written even when empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parts {
-    /// Neither, or they are left out when they are empty.
+    /// Neither, or they are omitted when empty.
     Neither,
     Spec,
-    /// Both; only the subresource writes the status, and it takes labels and annotations with it.
+    /// Both; only the subresource writes the status, together with labels and annotations.
     Status,
-    /// Both; only the subresource writes the status, and it takes nothing else.
+    /// Both; only the subresource writes the status, and nothing else.
     StatusOnly,
 }
 
@@ -39,14 +39,14 @@ impl Parts {
     }
 }
 
-/// Changes that raise `metadata.generation`, which starts at 1.
+/// Changes that increase `metadata.generation`, which starts at 1.
 #[derive(Clone, Copy)]
 pub(crate) enum Generation {
-    /// Nothing: it is not counted, and what the client sent is kept.
+    /// None: there is no generation, and the client's value is kept.
     Never,
     /// A change at one of these paths.
     Counts(&'static [&'static [&'static str]]),
-    /// The same, even of a field that is then dropped because its feature is off.
+    /// A change at one of these paths, even of a field that is then dropped because its feature is off.
     CountsSent(&'static [&'static [&'static str]]),
 }
 
@@ -61,7 +61,7 @@ impl Generation {
         matches!(self, Self::CountsSent(_))
     }
 
-    /// Reports whether an update changes what is counted.
+    /// Reports whether an update changes anything that is counted.
     pub(crate) fn is_raised(self, new: &Value, old: &Value) -> bool {
         match self {
             Self::Never => false,
@@ -72,7 +72,7 @@ impl Generation {
     }
 }
 
-/// Reports whether two values are one for whoever reads them: what is absent, `null`, and a list without items.
+/// Reports whether two values are equal to a reader: absent, `null`, and an empty list are the same.
 pub(crate) fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     let says_nothing = |value: &Value| match value {
         Value::Null => true,
@@ -93,58 +93,58 @@ pub(crate) fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     }
 }
 
-/// Message of most kinds for a selector by an unknown field, with `{}` for the field.
+/// Message of most kinds for a selector with an unknown field, with `{}` for the field.
 pub(crate) const UNKNOWN_FIELD_LABEL: &str = "field label not supported: {}";
 
-/// The text at the path that is the name of a label.
+/// Returns the text at the path that is the name of a label.
 pub(crate) fn text_label(name: &str, object: &Value) -> String {
     let path: Vec<&str> = name.split('.').collect();
     text(object, &path).to_owned()
 }
 
-/// The rules of one kind. What has no default here, no kind can do without.
+/// Rules of one kind. Members without a default are required of every kind.
 pub(crate) trait Kind: 'static {
     const PARTS: Parts;
     const GENERATION: Generation;
 
-    /// Rules for the metadata of its objects.
+    /// Rules for the metadata of the kind's objects.
     const METADATA: Metadata = Metadata::DEFAULT;
 
-    /// Where kube-apiserver stores its objects, if not under the name of the resource; a conflict names the place.
+    /// Name under which kube-apiserver stores its objects, if it is not the name of the resource; a conflict names it.
     const FOLDER: Option<&'static str> = None;
 
-    /// The columns of its tables.
+    /// Columns of its tables.
     const COLUMNS: &'static [Column];
 
-    /// Where the template of its pods is.
+    /// Path of its pod template.
     const TEMPLATE: Option<&'static [&'static str]> = None;
 
-    /// Where what its pods are made of is: the template, or the pod itself.
+    /// Path of the object that describes its pods: the template, or the pod itself.
     const PODS: Option<&'static [&'static str]> = Self::TEMPLATE;
 
-    /// Subresources beside the status whose body is the whole object.
+    /// Subresources, other than the status, whose body is the whole object.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
-    /// Fields by which lists and watches select, beside name and namespace.
+    /// Fields that lists and watches can select by, other than name and namespace.
     const FIELD_LABELS: &'static [&'static str] = &[];
 
-    /// Message for a selector by another field, with `{}` for the field.
+    /// Message for a selector with another field, with `{}` for the field.
     const UNKNOWN_FIELD_LABEL: &'static str = UNKNOWN_FIELD_LABEL;
 
-    /// The cells of an object in these columns.
+    /// Returns the cells of an object in these columns.
     fn cells(row: &Row<'_>) -> Vec<Value>;
 
-    /// The `conditions` of the row of an object.
+    /// Returns the `conditions` of an object's row.
     fn row_conditions(_object: &Value) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Brings a decoded object into the form in which a typed server writes it.
+    /// Normalizes a decoded object to the form in which a typed server writes it.
     fn normalize(target: Target<'_>, object: &mut Value) {
         normal::normalize(target, object);
     }
 
-    /// Fills in what upstream fills in when it decodes an object.
+    /// Sets the defaults that upstream sets when it decodes an object.
     fn defaults(members: &mut Members);
 
     /// Drops fields of features that are off by default.
@@ -159,34 +159,34 @@ pub(crate) trait Kind: 'static {
         remove(object, &["status"]);
     }
 
-    /// Sets or removes further fields in a create, before defaults are filled in once more.
+    /// Sets or removes further fields in a create, before defaults are set once more.
     fn prepare_create(_object: &mut Value, _context: &Context<'_>) {}
 
     /// Sets the last fields in a create.
     fn complete_create(_object: &mut Value) {}
 
-    /// Keeps or sets further fields in an update; the status is kept already.
+    /// Keeps or sets further fields in an update; the status has already been kept.
     fn prepare_update(_new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
-    /// Keeps or sets further fields in an update of the status; the spec is kept already.
+    /// Keeps or sets further fields in an update of the status; the spec has already been kept.
     fn prepare_status(_new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
     /// Keeps and sets fields in an update of another subresource.
     fn prepare_subresource(_subresource: &str, _new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
-    /// Adds warnings about what works, but not as its author may think.
+    /// Adds warnings about settings that work, but not as their author may expect.
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         if let Some(path) = Self::TEMPLATE {
             warnings::template(path, new, old, texts);
         }
     }
 
-    /// The value of one of them.
+    /// Returns the value of one of the field labels.
     fn field_label(name: &str, object: &Value) -> String {
         text_label(name, object)
     }
 
-    /// The selector of its pods, as a Scale shows it.
+    /// Returns the selector of its pods, as shown in a Scale.
     fn scale_selector(object: &Value) -> String {
         at(object, &["spec", "selector"]).map(label_selector_text).unwrap_or_default()
     }
@@ -212,7 +212,7 @@ pub(crate) trait Kind: 'static {
     }
 }
 
-/// The rules of one kind as a value: the trait's members under the same names.
+/// The rules of one kind as a value, with the trait's members under the same names.
 pub(crate) struct Rules {
     pub(crate) parts: Parts,
     pub(crate) generation: Generation,

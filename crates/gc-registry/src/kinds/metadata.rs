@@ -4,48 +4,48 @@ use serde_json::Value;
 
 use crate::metadata::names;
 
-/// Metadata check of a kind's rules for updates.
+/// Check of metadata in updates of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetadataCheck {
-    /// Full check, as of a new object.
+    /// Full check, as for a new object.
     Whole,
-    /// Check of the fields that a change may not touch.
+    /// Check of the immutable fields.
     Change,
 }
 
-/// Metadata checks of a kind, beside those of every kind.
+/// Metadata checks of a kind, in addition to those of every kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Metadata {
-    /// Returns the problems of a text as the name of an object.
+    /// Returns the errors in the name of an object.
     pub(crate) name: fn(&str) -> Vec<String>,
-    /// The same, of the kinds whose names depend on what the object says.
+    /// Returns the errors in the name, for kinds whose names depend on the object.
     pub(crate) name_of: Option<fn(&str, &Value) -> Vec<String>>,
-    /// The name that an object must have because of what it is.
+    /// Returns the name that an object must have because of its contents.
     pub(crate) required_name: Option<fn(&Value) -> RequiredName>,
-    /// True if `generateName` itself is checked, and not only the name that is generated from it.
+    /// True if `generateName` itself is checked, in addition to the name generated from it.
     pub(crate) checks_prefixes: bool,
-    /// True if finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that
-    /// of the generic API server.
+    /// True if finalizers without a domain are refused: for kinds with Kubernetes' own validation, as opposed to that of the
+    /// generic API server.
     pub(crate) refuses_plain_finalizers: bool,
-    /// True if the generic API server checks it, once nothing else is wrong with the object.
+    /// True if the generic API server checks the metadata, after all other checks have passed.
     pub(crate) is_checked_last: bool,
-    /// Checks of an update of the object or its scale, in this order,
+    /// Checks in an update of the object or its scale, in this order,
     pub(crate) update: &'static [MetadataCheck],
-    /// and an update of its other subresources.
+    /// and in an update of its other subresources.
     pub(crate) subresources: &'static [MetadataCheck],
 }
 
-/// The name that an object must have.
+/// Required name of an object.
 pub(crate) struct RequiredName {
     pub(crate) name: String,
     /// Message about any other name.
     pub(crate) why: String,
-    /// True if it is only asked for of a name that has the form of one.
+    /// True if it is only required of names that are otherwise valid.
     pub(crate) alone: bool,
 }
 
 impl Metadata {
-    /// Most kinds.
+    /// Rules of most kinds.
     pub(crate) const DEFAULT: Self = Self {
         name: names::dns_subdomain,
         name_of: None,
@@ -57,11 +57,11 @@ impl Metadata {
         subresources: &[MetadataCheck::Change],
     };
 
-    /// Custom resources and their definitions.
+    /// Rules of custom resources and their definitions.
     pub(crate) const CUSTOM: Self =
         Self { refuses_plain_finalizers: false, update: &[MetadataCheck::Change], ..Self::DEFAULT };
 
-    /// The kinds that leave it to the generic API server.
+    /// Rules of kinds that leave these checks to the generic API server.
     pub(crate) const LAST: Self = Self {
         name: names::path_segment,
         refuses_plain_finalizers: false,

@@ -1,4 +1,4 @@
-//! Blocks of PEM, found as Go's `encoding/pem` finds them: what is between them, and what only looks like one, is passed over.
+//! PEM blocks, found as by Go's `encoding/pem`: text between them, and incomplete blocks, are skipped.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -6,24 +6,24 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
-/// The whitespace that Go removes from the ends of lines.
+/// Whitespace that Go removes from the ends of lines.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// A block of PEM.
+/// A PEM block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PemBlock<'a> {
-    /// Such as `CERTIFICATE`.
+    /// Label, such as `CERTIFICATE`.
     pub(crate) label: &'a str,
-    /// True if lines such as `Proc-Type: 4,ENCRYPTED` precede its contents.
+    /// True if lines such as `Proc-Type: 4,ENCRYPTED` precede the contents.
     pub(crate) has_headers: bool,
-    /// Its contents.
+    /// Decoded contents.
     pub(crate) der: Vec<u8>,
 }
 
-/// The blocks of a text, in order.
+/// Iterator over the blocks of a text, in order.
 pub(crate) struct PemBlocks<'a> {
     rest: &'a str,
-    /// True before a line has begun in `rest`'s middle: a block begins a line.
+    /// False in the middle of a line of `rest`: a block must begin a line.
     at_line: bool,
 }
 
@@ -32,7 +32,7 @@ impl<'a> PemBlocks<'a> {
         Self { rest: text, at_line: true }
     }
 
-    /// Passes over everything up to the next line that begins a block, and returns what follows the beginning.
+    /// Skips to the next line that begins a block, and returns the text after that beginning.
     fn skip_to_begin(&mut self) -> Option<&'a str> {
         loop {
             let place = self.rest.find(BEGIN)?;
@@ -60,7 +60,7 @@ impl<'a> Iterator for PemBlocks<'a> {
     }
 }
 
-/// The block of which the text follows its beginning, and the text that follows the block.
+/// Parses a block whose beginning has been read; also returns the text after the block.
 fn block(text: &str) -> Option<(PemBlock<'_>, &str)> {
     let (line, mut body) = first_line(text);
     let label = line.strip_suffix(DASHES)?;
@@ -85,7 +85,7 @@ fn block(text: &str) -> Option<(PemBlock<'_>, &str)> {
     Some((PemBlock { label, has_headers, der }, rest))
 }
 
-/// The first line of a text without the blanks at its end, and the lines after it.
+/// Splits off the first line of a text, without trailing whitespace.
 fn first_line(text: &str) -> (&str, &str) {
     let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
     (line.trim_end_matches(BLANKS), rest)

@@ -1,5 +1,4 @@
-//! Fields that a request may set: those of a create or an update, those that the server keeps, and the
-//! generation.
+//! Prepares writes: restricts the fields that a request may set, and sets those of the server, including the generation.
 
 use serde_json::Value;
 
@@ -11,11 +10,11 @@ use crate::kubernetes::KubernetesVersion;
 use crate::schema;
 use crate::target::Target;
 
-/// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
-/// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,
-/// addresses of services, the requester of a certificate).
+/// Prepares a decoded and defaulted object for its creation: removes fields that the client may not set (status, generation), and
+/// sets those of the server (initial phases, finalizers of namespaces, selectors of jobs, addresses of services, the requester of a
+/// certificate).
 ///
-/// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
+/// `metadata.name` and `metadata.uid` must already be set. Objects of kinds without rules are not changed.
 pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
     let (Some(kind), None) = (served::of(target), target.subresource) else { return };
     let (parts, generation) = (kind.parts, kind.generation);
@@ -31,7 +30,7 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     (kind.complete_create)(object);
 }
 
-/// Drops the fields of features that are off: what the rules of the kind know of 1.36, and what data says of later versions.
+/// Drops the fields of disabled features: those of 1.36 by the rules of the kind, those of later versions by a table.
 fn drop_disabled(kind: &Rules, target: Target<'_>, object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         (kind.drop_disabled)(members);
@@ -44,8 +43,8 @@ fn drop_disabled(kind: &Rules, target: Target<'_>, object: &mut Value) {
     }
 }
 
-/// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
-/// stored object, and the generation is the stored one, plus one if what is wanted has changed.
+/// Prepares a decoded and defaulted object for an update: restores fields that the endpoint may not change from the stored object.
+/// The generation is the stored one, plus one if the desired state has changed.
 pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
     let Some(kind) = served::of(target) else { return };
     let (parts, generation) = (kind.parts, kind.generation);

@@ -1,4 +1,4 @@
-//! Tables: columns and the cells of a row, as `kubectl get` shows them.
+//! Tables: columns and the cells of a row, as shown by `kubectl get`.
 
 pub(crate) mod duration;
 
@@ -14,18 +14,18 @@ use crate::kinds::access::{at, flag, integer, list, text};
 use crate::kinds::shared::selector_text::{label_selector_text, map_text};
 use crate::schema::description;
 
-/// One column of the tables of a kind.
+/// A column of a kind's tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Heading.
     pub name: &'static str,
     /// `string`, `integer`, `boolean`, `date` or `number`.
     pub kind: &'static str,
-    /// `name` for the column that names the object, else mostly empty.
+    /// `name` for the column that names the object, otherwise mostly empty.
     pub format: &'static str,
     /// Description of the column, looked up when it is first shown.
     says: Says,
-    /// 0 is always shown; more only in wide output.
+    /// 0 for columns that are always shown; others appear only in wide output.
     pub priority: i32,
 }
 
@@ -34,7 +34,7 @@ pub struct Column {
 pub(crate) enum Says {
     Nothing,
     Text(&'static str),
-    /// The description of a field: a definition without its prefix, and the field.
+    /// Description of a field, given by a definition without its prefix, and the field.
     Field(&'static str, &'static str),
 }
 
@@ -81,7 +81,7 @@ impl Column {
         Self::new(name, "string", "name", NAMED, 1)
     }
 
-    /// The column as a member of `columnDefinitions`.
+    /// Returns the column as a member of `columnDefinitions`.
     #[must_use]
     pub fn to_value(&self) -> Value {
         json!({"name": self.name, "type": self.kind, "format": self.format,
@@ -89,7 +89,7 @@ impl Column {
     }
 
     fn description(&self) -> String {
-        /// Kept once they are found: there are as many as there are columns.
+        /// Cache of descriptions, with at most one per column.
         static FOUND: Mutex<BTreeMap<(&str, &str), String>> = Mutex::new(BTreeMap::new());
         let (definition, field) = match self.says {
             Says::Nothing => return String::new(),
@@ -102,7 +102,7 @@ impl Column {
     }
 }
 
-/// One object on its way into a table.
+/// An object to be shown in a table.
 pub(crate) struct Row<'a> {
     pub(crate) object: &'a Value,
     pub(crate) now: Timestamp,
@@ -120,14 +120,14 @@ impl Row<'_> {
     pub(crate) fn age(&self) -> Value {
         duration::since(at(self.object, &["metadata", "creationTimestamp"]), self.now).into()
     }
-    /// The time of creation, for the columns of resources without a printer.
+    /// Returns the time of creation, for resources without a printer.
     pub(crate) fn created(&self) -> Value {
         at(self.object, &["metadata", "creationTimestamp"]).cloned().unwrap_or(Value::Null)
     }
     pub(crate) fn text(&self, path: &[&str]) -> &str {
         text(self.object, path)
     }
-    /// The text at a path, or what stands for none.
+    /// Returns the text at a path, or `other` if there is none.
     pub(crate) fn text_or(&self, path: &[&str], other: &str) -> Value {
         let text = self.text(path);
         if text.is_empty() { other.into() } else { text.into() }
@@ -141,11 +141,11 @@ impl Row<'_> {
     pub(crate) fn shown(&self, path: &[&str]) -> Value {
         self.text(path).into()
     }
-    /// The boolean at a path, or what stands for none.
+    /// Returns the boolean at a path, or `other` if there is none.
     pub(crate) fn flag_or(&self, path: &[&str], other: bool) -> Value {
         flag(self.object, path).unwrap_or(other).into()
     }
-    /// The name, and whether annotations make it the default one.
+    /// Returns the name, marked if annotations make it the default.
     pub(crate) fn name_of_default(&self, annotations: &[&str]) -> Value {
         let is_default =
             annotations.iter().any(|name| self.text(&["metadata", "annotations", name]) == "true");
@@ -157,7 +157,7 @@ impl Row<'_> {
         let (ready, wanted) = (self.number(&["status", "readyReplicas"]), self.number(&["spec", "replicas"]));
         format!("{ready}/{wanted}").into()
     }
-    /// The cells of what keeps a number of replicas of a template.
+    /// Returns the cells of a workload that maintains a number of replicas of a template.
     pub(crate) fn replicas(&self, selector: Value) -> Vec<Value> {
         let [names, images] = self.containers(&["spec", "template", "spec"]);
         let mut cells = vec![self.name()];
@@ -167,7 +167,7 @@ impl Row<'_> {
         cells.extend([self.age(), names, images, selector]);
         cells
     }
-    /// Addresses and host names that a load balancer reports, sorted.
+    /// Returns the addresses and host names that a load balancer reports, sorted.
     pub(crate) fn load_balancer(&self) -> Vec<String> {
         let names: BTreeSet<&str> = self
             .list(&["status", "loadBalancer", "ingress"])
@@ -180,7 +180,7 @@ impl Row<'_> {
             .collect();
         names.into_iter().map(str::to_owned).collect()
     }
-    /// Names and images of the containers of a pod spec.
+    /// Returns names and images of the containers of a pod spec.
     pub(crate) fn containers(&self, path: &[&str]) -> [Value; 2] {
         let spec = at(self.object, path).unwrap_or(&Value::Null);
         ["name", "image"].map(|key| {
@@ -191,7 +191,7 @@ impl Row<'_> {
     }
 }
 
-/// A text or a number as text; `None` when it is neither.
+/// Returns a text or a number as text; `None` if it is neither.
 pub(crate) fn int_or_string(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text.clone()),
@@ -200,19 +200,19 @@ pub(crate) fn int_or_string(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// Labels as text, `<none>` when there are none.
+/// Formats labels as text; `<none>` if there are none.
 pub(crate) fn shown_labels(labels: Option<&Value>) -> Value {
     let text = labels.map(map_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
-/// A label selector as text, `<none>` when it is empty or absent.
+/// Formats a label selector as text; `<none>` if it is empty or absent.
 pub(crate) fn shown_selector(selector: Option<&Value>) -> Value {
     let text = selector.map(label_selector_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
-/// The first texts of a list, and how many more there are.
+/// Joins the first texts of a list, and the number of the others.
 pub(crate) fn shortened(texts: &[String], most: usize) -> String {
     if texts.is_empty() {
         return NONE.into();

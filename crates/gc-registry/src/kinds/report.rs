@@ -1,4 +1,4 @@
-//! Collects the problems of one object, in kube-apiserver's words.
+//! Collects the errors of one object, in kube-apiserver's wording.
 
 use std::fmt::Display;
 
@@ -11,25 +11,25 @@ use crate::error::{CauseReason, FieldError};
 pub(crate) use crate::metadata::names::quoted;
 use crate::schema::{definition_name, shown};
 
-/// Most problems that are reported of one object: a client chooses how many there are.
+/// Maximum number of errors reported for one object; otherwise, a client could cause any number.
 const PROBLEMS_MAX: usize = 100;
 
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub(crate) const POSITIVE: &str = "must be greater than 0";
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// The problems found so far.
+/// Errors found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) errors: Vec<FieldError>,
-    /// The type of the object, by whose fields values are shown.
+    /// Type of the object, whose fields determine how values are formatted.
     kind: Option<String>,
-    /// The time of the request, for rules that depend on it.
+    /// Time of the request, for rules that depend on it.
     pub(crate) now: Option<Timestamp>,
 }
 
 impl Report {
-    /// The problems of an object of a built-in kind.
+    /// Creates a report for an object of a built-in kind.
     pub(crate) fn of(object: &Value) -> Self {
         let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
@@ -59,38 +59,38 @@ impl Report {
         }
     }
 
-    /// Invalid, showing the value of the field.
+    /// Reports an invalid value, with the value of the field.
     pub(crate) fn invalid(&mut self, field: &Field<'_, '_>, why: &str) {
         self.invalid_shown(field, &self.shown(field), why);
     }
 
-    /// Invalid, showing a text.
+    /// Reports an invalid value, with a text.
     pub(crate) fn invalid_text(&mut self, field: &Field<'_, '_>, text: &str, why: &str) {
         self.invalid_shown(field, &quoted(text), why);
     }
 
-    /// Invalid, showing the number of the field, 0 if it is absent.
+    /// Reports an invalid value, with the number of the field, 0 if it is absent.
     pub(crate) fn invalid_number(&mut self, field: &Field<'_, '_>, why: &str) {
         self.invalid_shown(field, &field.number(), why);
     }
 
-    /// Invalid, showing what is given.
+    /// Reports an invalid value, with the given representation.
     pub(crate) fn invalid_shown(&mut self, field: &Field<'_, '_>, shown: &impl Display, why: &str) {
         self.push(field, CauseReason::Invalid, format!("Invalid value: {shown}: {why}"));
     }
 
-    /// Invalid, showing the value of the field and no reason.
+    /// Reports an invalid value, with the value of the field and no reason.
     pub(crate) fn invalid_without_detail(&mut self, field: &Field<'_, '_>) {
         let detail = format!("Invalid value: {}", self.shown(field));
         self.push(field, CauseReason::Invalid, detail);
     }
 
-    /// Invalid, showing no value.
+    /// Reports an invalid value without showing it.
     pub(crate) fn invalid_without_value(&mut self, field: &Field<'_, '_>, why: &str) {
         self.push(field, CauseReason::Invalid, format!("Invalid value: {why}"));
     }
 
-    /// Upstream could not determine whether addresses are of two families, as one of them is none.
+    /// Reports that upstream could not determine whether addresses have two families, because one of them is invalid.
     pub(crate) fn undetermined_families(&mut self, field: &Field<'_, '_>, addresses: &[&str]) {
         let bad = addresses.iter().enumerate().find(|(_, text)| parse_ip(text).is_none());
         if let Some((index, text)) = bad {
@@ -109,7 +109,7 @@ impl Report {
         self.push(field, CauseReason::Forbidden, detail);
     }
 
-    /// Duplicate, showing the value of the field.
+    /// Reports a duplicate, with the value of the field.
     pub(crate) fn duplicate(&mut self, field: &Field<'_, '_>) {
         self.duplicate_shown(field, &self.shown(field));
     }
@@ -134,12 +134,12 @@ impl Report {
         self.push(field, CauseReason::TooMany, format!("Too many: {count}: must have at most {max} items"));
     }
 
-    /// Not supported, showing the text of the field.
+    /// Reports an unsupported value, with the text of the field.
     pub(crate) fn not_supported(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
         self.not_supported_shown(field, &quoted(field.text()), supported);
     }
 
-    /// Not supported, showing the value of the field.
+    /// Reports an unsupported value, with the value of the field.
     pub(crate) fn not_supported_value(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
         self.not_supported_shown(field, &self.shown(field), supported);
     }
@@ -158,7 +158,7 @@ impl Report {
         );
     }
 
-    /// A text must be one of a set; an absent or empty one is required.
+    /// Checks that a text is one of a set, and not absent or empty.
     pub(crate) fn one_of(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
         match field.text() {
             "" => self.required(field, ""),
@@ -167,21 +167,21 @@ impl Report {
         }
     }
 
-    /// A text must be one of a set if there is one (a pointer upstream: the empty text counts).
+    /// Checks that a text, if set, is one of a set (a pointer upstream: the empty text counts).
     pub(crate) fn one_of_if_set(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
         if field.is_set() && !supported.contains(&field.text()) {
             self.not_supported(field, supported);
         }
     }
 
-    /// Each problem that a check of a text returns; the text is the value of the field.
+    /// Reports each error that a check of the field's text returns.
     pub(crate) fn each(&mut self, field: &Field<'_, '_>, problems: impl IntoIterator<Item = String>) {
         for problem in problems {
             self.invalid_text(field, field.text(), &problem);
         }
     }
 
-    /// Each problem that a check of `text` returns.
+    /// Reports each error that a check of `text` returns.
     pub(crate) fn each_of(
         &mut self,
         field: &Field<'_, '_>,
@@ -193,28 +193,28 @@ impl Report {
         }
     }
 
-    /// An integer may be absent, but not negative.
+    /// Checks that an integer, if present, is not negative.
     pub(crate) fn not_negative(&mut self, field: &Field<'_, '_>) {
         if field.number() < 0 {
             self.invalid(field, NOT_NEGATIVE);
         }
     }
 
-    /// An integer may be absent, but must be more than 0 if it is there.
+    /// Checks that an integer, if present, is greater than 0.
     pub(crate) fn positive(&mut self, field: &Field<'_, '_>) {
         if field.integer().is_some_and(|number| number <= 0) {
             self.invalid(field, POSITIVE);
         }
     }
 
-    /// A field that an update may not change.
+    /// Checks that an update does not change a field.
     pub(crate) fn immutable(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
         if new.value() != old.value() {
             self.invalid(new, IMMUTABLE);
         }
     }
 
-    /// As [`Report::immutable`], for a text that is not a pointer: its absence is the empty text.
+    /// Checks like [`Report::immutable`], for a text that is not a pointer: absence means the empty text.
     pub(crate) fn immutable_text(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
         if new.text() != old.text() {
             self.invalid_text(new, new.text(), IMMUTABLE);

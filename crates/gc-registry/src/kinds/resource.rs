@@ -1,4 +1,4 @@
-//! Devices, and claims to them.
+//! Devices, and claims for them.
 
 mod device;
 mod device_class;

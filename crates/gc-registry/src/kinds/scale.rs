@@ -1,4 +1,4 @@
-//! The `scale` subresource of the built-in kinds that have one.
+//! The `scale` subresource of built-in kinds.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::printers::{NAMED, Row};
 use super::served;
 use crate::target::Target;
 
-/// The `autoscaling/v1` Scale of an object.
+/// Returns the `autoscaling/v1` Scale of an object.
 #[must_use]
 pub fn scale_of(target: Target<'_>, object: &Value) -> Value {
     let mut metadata = json!({});
@@ -34,7 +34,7 @@ pub fn scale_of(target: Target<'_>, object: &Value) -> Value {
     scale
 }
 
-/// Writes the replicas of a Scale into its object, with the resourceVersion that the Scale was read at.
+/// Writes the replicas of a Scale into its object, with the resourceVersion at which the Scale was read.
 pub fn apply_scale(scale: &Value, object: &mut Value) {
     let replicas = integer(scale, &["spec", "replicas"]).unwrap_or_default();
     put(object, &["spec", "replicas"], replicas.into());
@@ -54,7 +54,7 @@ pub(super) const COLUMNS: &[Column] = &[
     H::AGE,
 ];
 
-/// The row of a Scale.
+/// Returns the table cells of a Scale.
 pub(super) fn cells(row: &Row<'_>) -> Vec<Value> {
     let replicas = |part: &str| row.number(&[part, "replicas"]).into();
     vec![row.name(), replicas("spec"), replicas("status"), row.age()]

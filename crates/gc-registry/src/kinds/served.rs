@@ -1,4 +1,4 @@
-//! The rules of every built-in kind: for each group the table of its kinds.
+//! Rules of every built-in kind, in one table per group.
 
 use super::kind::{Rules, ServedKind};
 use super::{
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::target::Target;
 
-/// The kinds of each group.
+/// Kinds of each group.
 static GROUPS: &[(&str, &[ServedKind])] = &[
     ("", core::KINDS),
     ("admissionregistration.k8s.io", admissionregistration::KINDS),
@@ -30,7 +30,7 @@ static GROUPS: &[(&str, &[ServedKind])] = &[
     ("storagemigration.k8s.io", storagemigration::KINDS),
 ];
 
-/// The rules of a resource; none for custom resources, their definitions, and what is not stored.
+/// Returns the rules of a resource; `None` for custom resources, their definitions, and resources that are not stored.
 pub(crate) fn of(target: Target<'_>) -> Option<&'static Rules> {
     let (_, kinds) = GROUPS.iter().find(|(group, _)| *group == target.group)?;
     let (_, _, rules) = kinds

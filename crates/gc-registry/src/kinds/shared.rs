@@ -1,4 +1,4 @@
-//! Rules that several kinds share, once each, in upstream's words.
+//! Rules shared by several kinds, in upstream's wording.
 
 pub(crate) mod claims;
 pub(crate) mod conditions;

@@ -1,4 +1,4 @@
-//! The group storagemigration.k8s.io, which 1.37 serves.
+//! The group storagemigration.k8s.io, served since 1.37.
 
 mod storage_version_migration;
 

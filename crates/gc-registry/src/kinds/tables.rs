@@ -1,4 +1,4 @@
-//! The table of each resource: its columns, and the cells of an object.
+//! Tables of each resource: columns and cells.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,11 +9,11 @@ use super::{scale, served};
 use crate::kubernetes::KubernetesVersion;
 use crate::target::Target;
 
-/// Name of the Scales of all resources in these tables.
+/// Group and name that stand for the Scales of all resources.
 const SCALES: (&str, &str) = ("autoscaling", "scales");
 
-/// The columns of a resource; for resources without a printer, and custom ones without columns, the name and the
-/// time of creation.
+/// Returns the columns of a resource; for resources without a printer, and custom ones without columns, the name and the time of
+/// creation.
 #[must_use]
 pub fn columns(target: Target<'_>) -> &'static [Column] {
     match served::of(target) {
@@ -24,7 +24,7 @@ pub fn columns(target: Target<'_>) -> &'static [Column] {
     }
 }
 
-/// The cells of an object in the columns of its resource, wide ones included.
+/// Returns the cells of an object in the columns of its resource, including wide ones.
 #[must_use]
 pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     let row = Row { object, now };

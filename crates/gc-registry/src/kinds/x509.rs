@@ -1,7 +1,7 @@
-//! Certificate requests and the names of certificates, read from DER with the parser of the crate `x509-cert`.
+//! Certificate requests and the names in certificates, parsed from DER by the crate `x509-cert`.
 //!
-//! Whatever decides over a name reads it here: who may ask for it, who signs it, and who shows it. So one document has
-//! one meaning. What does not parse is refused.
+//! All code that makes decisions based on a name reads it here: whether it may be requested, signed or presented. This gives each
+//! document a single meaning. Documents that do not parse are refused.
 
 mod certificate;
 
@@ -18,32 +18,32 @@ use x509_cert::request::CertReq;
 
 pub(crate) use certificate::{CertificateFacts, PublicKey};
 
-/// The largest request that is read; one of a key of 16,384 bits has some 4 KiB.
+/// Maximum size of a request in bytes; one with a key of 16,384 bits has about 4 KiB.
 const MAXIMUM_REQUEST_BYTES: usize = 64 * 1024;
-/// The beginning of a block of PEM.
+/// Beginning of a PEM block.
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
-/// The extension that holds alternative names.
+/// Extension with the alternative names.
 pub const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 
-/// A document that cannot be read.
+/// Error: a document cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MalformedDocument(pub &'static str);
 
-/// The names in the subject of a certificate that decide over users and groups.
+/// Names in the subject of a certificate that determine user and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The last common name.
+    /// Last common name.
     pub common_name: String,
-    /// The organizations, in order.
+    /// Organizations, in order.
     pub organizations: Vec<String>,
 }
 
-/// The alternative names of a subject.
+/// Alternative names of a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlternativeNames {
     /// Host names.
@@ -59,42 +59,41 @@ pub struct AlternativeNames {
 /// A certificate request (PKCS#10). Its signature has not been verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The names of its subject.
+    /// Names in the subject.
     pub subject: Subject,
-    /// The alternative names that it asks for.
+    /// Requested alternative names.
     pub names: AlternativeNames,
-    /// The subject in DER, as it was sent.
+    /// Subject in DER, as sent.
     pub subject_der: Vec<u8>,
-    /// The public key with its algorithm in DER, as it was sent.
+    /// Public key with its algorithm in DER, as sent.
     pub public_key: Vec<u8>,
-    /// The bytes that are signed.
+    /// Signed bytes.
     pub signed: Vec<u8>,
-    /// The algorithm of the signature, without the header of its element.
+    /// Algorithm of the signature, without the header of its element.
     pub algorithm: Vec<u8>,
-    /// The signature.
+    /// Signature.
     pub signature: Vec<u8>,
 }
 
 /// Result of checking the signature of a certificate request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestSignature {
-    /// Made with the key that the request names.
+    /// Made with the key in the request.
     Verified,
-    /// Made otherwise, or by an algorithm that no client accepts; the reason in the words of Go.
+    /// Made with another key, or by an algorithm that no client accepts; the reason is in Go's wording.
     Refused(String),
-    /// Made by this algorithm, which Go verifies and this server cannot.
+    /// Made by this algorithm, which Go verifies but this server cannot.
     Unverifiable(&'static str),
 }
 
-/// Checks the signature of a certificate request. The registry has no cryptography; the server gives it this.
+/// Verifies the signature of a certificate request. The server provides this, because the registry has no cryptography.
 pub type SignatureVerifier = fn(&CertificateRequest) -> RequestSignature;
 
 impl CertificateRequest {
-    /// Reads a request in PEM. Text around its block is permitted, further blocks are not: programs differ in the one
-    /// that they take.
+    /// Reads a PEM request. Text around its block is permitted, further blocks are not: programs differ in which one they use.
     ///
     /// # Errors
-    /// A request that is too large, holds no or several blocks, or is not well-formed.
+    /// Fails if the request is too large, contains no block or several, or is malformed.
     pub fn from_pem(pem: &[u8]) -> Result<Self, MalformedDocument> {
         if pem.len() > MAXIMUM_REQUEST_BYTES {
             return Err(MalformedDocument("it is too large"));
@@ -108,10 +107,10 @@ impl CertificateRequest {
         Self::from_der(&der)
     }
 
-    /// Reads a request in DER.
+    /// Reads a DER request.
     ///
     /// # Errors
-    /// A request that is not well-formed.
+    /// Fails if the request is malformed.
     pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("it is not a well-formed PKCS#10 request");
         let request = CertReq::from_der(der).map_err(|_| WHAT)?;
@@ -148,14 +147,14 @@ impl CertificateRequest {
 }
 
 impl Subject {
-    /// Reads a subject in DER.
+    /// Reads a DER subject.
     ///
     /// # Errors
-    /// A subject that is not well-formed, or has a user or group in a character set other than UTF-8 or ASCII.
+    /// Fails if the subject is malformed, or has a user or group in a character set other than UTF-8 or ASCII.
     pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("its subject cannot be read");
         let sets: Vec<SetOfVec<AttributeTypeAndValue>> = Decode::from_der(der).map_err(|_| WHAT)?;
-        // The crate sorts sets; users and groups keep the order in which they were written.
+        // The crate sorts sets; users and groups must keep their original order.
         let mut subject = Self::default();
         for set in elements(der, WHAT)?.into_iter().take(sets.len()) {
             for pair in elements(set, WHAT)? {
@@ -171,7 +170,7 @@ impl Subject {
     }
 }
 
-/// Reads a text of a subject. Character sets that programs read differently are refused.
+/// Reads a text in a subject. Character sets that programs interpret differently are refused.
 fn text(value: AnyRef<'_>) -> Result<String, MalformedDocument> {
     let is_known = match value.tag() {
         Tag::Utf8String => true,
@@ -190,7 +189,7 @@ impl AlternativeNames {
     /// Reads the value of the extension. Names of other kinds are skipped.
     ///
     /// # Errors
-    /// A value that is not well-formed.
+    /// Fails if the value is malformed.
     pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("its alternative names cannot be read");
         let mut names = Self::default();
@@ -212,7 +211,7 @@ impl AlternativeNames {
         Ok(names)
     }
 
-    /// Returns whether there are none.
+    /// Reports whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -225,7 +224,7 @@ fn address(bytes: &[u8]) -> Result<IpAddr, MalformedDocument> {
         .map_err(|_| MalformedDocument("an IP address has neither 4 nor 16 bytes"))
 }
 
-/// Says why a text is not certificates in PEM, if it is not.
+/// Explains why a text does not consist of PEM certificates; `None` if it does.
 pub(crate) fn certificates_problem(pem: &[u8]) -> Option<&'static str> {
     let mut blocks = 0;
     for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
@@ -244,7 +243,7 @@ pub(crate) fn certificates_problem(pem: &[u8]) -> Option<&'static str> {
 /// Returns the elements of a sequence or set, each with its header.
 ///
 /// # Errors
-/// The given one, if the bytes are not exactly one sequence or set of well-formed elements.
+/// Fails with the given error if the bytes are not exactly one sequence or set of well-formed elements.
 pub fn elements(der: &[u8], what: MalformedDocument) -> Result<Vec<&[u8]>, MalformedDocument> {
     let whole = AnyRef::from_der(der).map_err(|_| what)?;
     if !matches!(whole.tag(), Tag::Sequence | Tag::Set) {
@@ -258,10 +257,10 @@ pub fn elements(der: &[u8], what: MalformedDocument) -> Result<Vec<&[u8]>, Malfo
     Ok(found)
 }
 
-/// Returns the content of an element, without its header.
+/// Returns the contents of an element, without its header.
 ///
 /// # Errors
-/// The given one, if the bytes are not exactly one element.
+/// Fails with the given error if the bytes are not exactly one element.
 pub fn contents_of(der: &[u8], what: MalformedDocument) -> Result<&[u8], MalformedDocument> {
     AnyRef::from_der(der).map(AnyRef::value).map_err(|_| what)
 }
@@ -271,7 +270,7 @@ pub fn contents_of(der: &[u8], what: MalformedDocument) -> Result<&[u8], Malform
 mod tests {
     use super::*;
 
-    /// A subject of one name of this type, with this tag.
+    /// Returns a subject with a single name of this type and tag.
     fn subject(oid: u8, tag: u8, text: &[u8]) -> Vec<u8> {
         let sized =
             |tag: u8, content: &[u8]| [&[tag, u8::try_from(content.len()).unwrap()], content].concat();
@@ -286,7 +285,7 @@ mod tests {
             let read = Subject::from_der(&subject(10, tag, masters)).unwrap();
             assert_eq!(read.organizations, ["system:masters"], "{tag:x}");
         }
-        // UTF-16, which some programs read as a text and some as bytes; and a text that is not a string at all.
+        // UTF-16, which some programs interpret as text and some as bytes; and a value that is not a string at all.
         let wide: Vec<u8> = masters.iter().flat_map(|byte| [0, *byte]).collect();
         for (tag, text) in [(0x1e, &wide[..]), (0x04, masters), (0x13, b"\xff"), (0x0c, b"\xff")] {
             assert!(Subject::from_der(&subject(10, tag, text)).is_err(), "{tag:x}");
@@ -294,7 +293,7 @@ mod tests {
         assert_eq!(Subject::from_der(&subject(3, 0x0c, b"jane")).unwrap().common_name, "jane");
         assert_eq!(Subject::from_der(&subject(11, 0x1e, b"\0a")).unwrap(), Subject::default());
         for broken in [
-            // Something follows that cannot be read, or a length has a byte too many.
+            // Unreadable data follows, or a length has a superfluous byte.
             &b"\x30\x0e\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01\x61\x31\x7f"[..],
             b"\x30\x0d\x31\x0b\x30\x09\x06\x03\x55\x04\x0a\x0c\x81\x01\x61",
         ] {

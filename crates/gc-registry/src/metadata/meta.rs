@@ -1,19 +1,19 @@
-//! Object metadata inside of a document: reading, writing, and bringing it into the form that is stored.
+//! Object metadata inside a document: reads, writes and normalizes it for storage.
 
 use serde_json::{Map, Value};
 
-/// `metadata` of a document; an empty map if there is none.
+/// Returns the `metadata` of a document; an empty map if there is none.
 pub(crate) fn metadata(object: &Value) -> &Map<String, Value> {
     static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     object.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
-/// `metadata` for writing, created where it is missing.
+/// Returns the mutable `metadata`, which is created if missing.
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     member_map(object, "metadata")
 }
 
-/// A member that is an object, created where it is missing or something else.
+/// Returns a member that is an object, which is created if missing or something else.
 pub(crate) fn member_map<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -27,17 +27,17 @@ pub(crate) fn member_map<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<S
     member
 }
 
-/// A text field of the metadata; empty if absent.
+/// Returns a text field of the metadata; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     metadata(object).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `metadata.name`
+/// Returns `metadata.name`.
 pub(crate) fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
-/// `metadata.uid`
+/// Returns `metadata.uid`.
 pub(crate) fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
@@ -47,22 +47,22 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// `metadata.deletionGracePeriodSeconds`
+/// Returns `metadata.deletionGracePeriodSeconds`.
 pub(crate) fn grace_period(object: &Value) -> Option<i64> {
     metadata(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64)
 }
 
-/// `metadata.generation`, 0 if absent.
+/// Returns `metadata.generation`; 0 if absent.
 pub(crate) fn generation(object: &Value) -> i64 {
     metadata(object).get("generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// A list of texts at a place in the metadata.
+/// Returns a list of texts in the metadata.
 pub(crate) fn texts<'a>(map: &'a Map<String, Value>, field: &str) -> Vec<&'a str> {
     map.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// `metadata.finalizers`
+/// Returns `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     texts(metadata(object), "finalizers")
 }
@@ -72,7 +72,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
     set_or_remove(metadata_mut(object), "finalizers", finalizers.into());
 }
 
-/// `metadata.ownerReferences`
+/// Returns `metadata.ownerReferences`.
 pub(crate) fn owner_references(object: &Value) -> &[Value] {
     metadata(object).get("ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
@@ -93,26 +93,26 @@ pub(crate) fn set_or_remove(map: &mut Map<String, Value>, field: &str, value: Va
     }
 }
 
-/// Time as `metav1.Time` writes it: whole seconds, UTC.
+/// Formats a time like `metav1.Time`: whole seconds, UTC.
 pub(crate) fn time(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Brings metadata that a client sent into the form that is stored: fields that are empty are left out.
-/// Numbers of other fields are untouched: they were checked against the schema before.
+/// Normalizes metadata sent by a client for storage: omits empty fields. Numbers in other fields are not changed, because the
+/// schema has already checked them.
 pub(crate) fn normalize(object: &mut Value) {
     let map = metadata_mut(object);
     map.retain(|field, value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
-        // An empty list of managed fields forgets all managers.
+        // An empty list of managed fields requests to forget all managers.
         Value::Array(items) => !items.is_empty() || field == "managedFields",
         Value::Object(items) => !items.is_empty(),
         Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
         Value::Bool(_) => true,
     });
     for field in ["labels", "annotations"] {
-        // A null in a map of strings is the empty string to Go's decoder.
+        // Go's decoder reads a null in a map of strings as the empty string.
         for (_, value) in map.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
             if value.is_null() {
                 *value = Value::String(String::new());
@@ -126,21 +126,21 @@ pub(crate) fn normalize(object: &mut Value) {
     }
 }
 
-/// A random (version 4) UUID.
+/// Returns a random (version 4) UUID.
 pub(crate) fn new_uid(random: u128) -> String {
     let bits = random & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The letters and digits of generated names: no vowels and nothing that looks like one.
+/// Characters of generated names: no vowels, and no digits that look like one.
 const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Random characters behind `generateName`.
+/// Number of random characters after `generateName`.
 const RANDOM_SUFFIX: usize = 5;
-/// Maximum length of a `generateName` in the result, so that it fits a label's 63 characters.
+/// Maximum length of a `generateName` in the result, so that the name fits into a label's 63 characters.
 const MAX_PREFIX: usize = 63 - RANDOM_SUFFIX;
 
-/// A name from `generateName`.
+/// Generates a name from `generateName`.
 pub(crate) fn generate_name(prefix: &str, mut random: u128) -> String {
     let mut name: String = prefix.chars().take(MAX_PREFIX).collect();
     let letters = NAME_ALPHABET.len() as u128;

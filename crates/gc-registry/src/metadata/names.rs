@@ -1,16 +1,16 @@
-//! The forms of names: DNS labels and subdomains, qualified names, path segments, with upstream's texts.
+//! Formats of names: DNS labels and subdomains, qualified names, path segments, with upstream's messages.
 //!
-//! Written without regular expressions: every create and update passes through here.
+//! Implemented without regular expressions, because every create and update validates names.
 
 pub use gc_types::quoted;
 
 use crate::error::{CauseReason, FieldError};
 
-/// Longest DNS subdomain, and so the longest name.
+/// Maximum length of a DNS subdomain, and therefore of a name.
 pub const SUBDOMAIN_MAX: usize = 253;
-/// Longest name of a field manager, in bytes.
+/// Maximum length of a field manager's name, in bytes.
 const FIELD_MANAGER_MAX: usize = 128;
-/// Longest DNS label, label value and name part of a qualified name.
+/// Maximum length of a DNS label, a label value, and the name part of a qualified name.
 pub const LABEL_MAX: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start \
@@ -57,7 +57,7 @@ fn at_most(text: &str, limit: usize, unit: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// Returns the problems of a text as a DNS subdomain (RFC 1123).
+/// Returns the errors of a text as a DNS subdomain (RFC 1123).
 #[must_use]
 pub fn dns_subdomain(text: &str) -> Vec<String> {
     subdomain(text, "characters")
@@ -78,13 +78,13 @@ fn subdomain(text: &str, unit: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the problems of a text as a DNS label (RFC 1123).
+/// Returns the errors of a text as a DNS label (RFC 1123).
 #[must_use]
 pub fn dns_label(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     at_most(text, LABEL_MAX, "characters", &mut problems);
     if !label_shape(text) {
-        // For a subdomain with dots, the error says what is wrong with it.
+        // If all parts between dots are labels, the error is about the dots.
         if text.contains('.') && text.split('.').all(label_shape) {
             problems.push("must not contain dots".to_owned());
         } else {
@@ -94,7 +94,7 @@ pub fn dns_label(text: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the problems of a text as a DNS label (RFC 1035: no digit at the start), the form of Service names.
+/// Returns the errors of a text as a DNS label by RFC 1035 (no digit at the start), the format of Service names.
 #[must_use]
 pub fn dns_label_1035(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -105,7 +105,7 @@ pub fn dns_label_1035(text: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the problems of a text as a path segment, the form of names in RBAC.
+/// Returns the errors of a text as a path segment, the format of names in RBAC.
 #[must_use]
 pub fn path_segment(text: &str) -> Vec<String> {
     match text {
@@ -119,7 +119,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     }
 }
 
-/// Returns the problems of a text as a field manager's name.
+/// Returns the errors of a text as a field manager's name.
 #[must_use]
 pub fn field_manager(text: &str) -> Vec<(CauseReason, String)> {
     let mut problems = Vec::new();
@@ -138,7 +138,7 @@ pub fn field_manager(text: &str) -> Vec<(CauseReason, String)> {
     problems
 }
 
-/// Returns the problems of a text as a qualified name: label keys, annotation keys, finalizers.
+/// Returns the errors of a text as a qualified name: label keys, annotation keys, finalizers.
 #[must_use]
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -170,7 +170,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the problems of a text as a label value.
+/// Returns the errors of a text as a label value.
 #[must_use]
 pub fn label_value(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -181,7 +181,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     problems
 }
 
-/// The field errors of a text, one for each problem.
+/// Returns the field errors of a text, one for each problem.
 pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl Iterator<Item = FieldError> {
     problems.into_iter().map(move |problem| FieldError {
         field: field.to_owned(),
@@ -190,17 +190,16 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
     })
 }
 
-/// Returns the problems of a text, which may end in a dash, as the `generateName` of an object whose names have this
-/// form.
+/// Returns the errors of a text, which may end in a dash, as the `generateName` of an object whose names have this format.
 pub(crate) fn prefix(form: impl Fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
     match text.strip_suffix('-').filter(|before| !before.is_empty()) {
-        // Upstream drops the character before the dash, too.
+        // Upstream also drops the character before the dash.
         Some(before) => form(&format!("{}a", before.strip_suffix(|c: char| c.is_ascii()).unwrap_or(before))),
         None => form(text),
     }
 }
 
-/// Returns the problems of a text as an IP address in canonical form.
+/// Returns the errors of a text as an IP address in canonical form.
 pub(crate) fn ip_address(text: &str) -> Vec<String> {
     match text.parse::<std::net::IpAddr>() {
         Ok(address) if address.to_string() == text => Vec::new(),

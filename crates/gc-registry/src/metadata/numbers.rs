@@ -6,17 +6,17 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
-/// From here on, and below the next, Go writes JSON numbers with an exponent.
+/// Bound from which Go writes JSON numbers with an exponent.
 const EXPONENT_FROM: f64 = 1e21;
 const EXPONENT_BELOW: f64 = 1e-6;
-/// The smallest float that is no 64-bit integer.
+/// Smallest float that is not a 64-bit integer.
 const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
 
-/// Appends a value as JSON. A number that no signed integer of 64 bits can be is a float, whatever it was written as.
+/// Appends a value as JSON. A number outside the range of signed 64-bit integers becomes a float, however it was written.
 ///
 /// # Errors
 ///
-/// As [`serde_json::to_writer`].
+/// Fails like [`serde_json::to_writer`].
 pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(out, GoNumbers))
 }
@@ -40,7 +40,7 @@ impl Formatter for GoNumbers {
             let sign = if size < 1.0 { "e" } else { "e+" };
             return writer.write_all(text.replace('e', sign).as_bytes());
         }
-        // A smaller whole number is only here with a fraction where it was sent with one and is kept as it was.
+        // A smaller whole number only has a fraction here if it was sent with one and is kept unchanged.
         if value.fract() == 0.0 && size < BEYOND_INTEGERS {
             return write!(writer, "{value:.1}");
         }
@@ -48,7 +48,7 @@ impl Formatter for GoNumbers {
     }
 }
 
-/// Writes whole numbers without a fraction or an exponent, however they were written: `1e3` and `1000.0` as `1000`.
+/// Writes whole numbers without a fraction or an exponent, however they were written: `1e3` and `1000.0` become `1000`.
 #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
 pub(crate) fn settle_whole(value: &mut Value) {
     match value {
@@ -64,7 +64,7 @@ pub(crate) fn settle_whole(value: &mut Value) {
     }
 }
 
-/// A float as Go's `%v` prints it: with an exponent where that has seven digits or more.
+/// Formats a float like Go's `%v`: with an exponent if the integral part has seven digits or more, or the number is very small.
 pub(crate) fn go_float(float: f64) -> String {
     let text = format!("{float:e}");
     let Some((digits, exponent)) = text.split_once('e') else { return text };

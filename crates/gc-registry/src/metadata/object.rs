@@ -1,8 +1,8 @@
-//! Objects on their way out of the registry.
+//! Objects returned by the registry.
 //!
-//! A stored object is JSON text that begins with its metadata and has neither apiVersion nor kind (the table
-//! of resources knows them) nor resourceVersion (the store knows it). So the three can be put in front of the
-//! stored text without parsing it, and a list of 100,000 objects is written without one of them being decoded.
+//! A stored object is JSON text that begins with its metadata and has neither apiVersion nor kind (which the table of resources
+//! knows) nor resourceVersion (which the store knows). All three can be put in front of the stored text without parsing it, so a
+//! list of 100,000 objects is written without decoding any of them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ pub struct TypeMeta {
     pub kind: Arc<str>,
 }
 
-/// An object: stored text, decoded on first use, once for all who share it.
+/// An object: stored text, decoded at most once, on first use, for all who share it.
 #[derive(Debug)]
 pub struct Object {
     type_meta: Arc<TypeMeta>,
@@ -37,7 +37,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// From the store. The revision becomes `metadata.resourceVersion`.
+    /// Creates an object from its stored form. The revision becomes `metadata.resourceVersion`.
     #[must_use]
     pub fn from_stored(type_meta: Arc<TypeMeta>, stored: Bytes, revision: Revision) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Object {
         }
     }
 
-    /// From a value that is complete with apiVersion, kind and, if it has one, resourceVersion.
+    /// Creates an object from a value that is complete with apiVersion, kind and, if it has one, resourceVersion.
     #[must_use]
     pub fn from_value(type_meta: Arc<TypeMeta>, value: Value) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Object {
         }
     }
 
-    /// The object without what was decoded of its stored text, for lists that are held until they are written.
+    /// Returns the object without decoded parts, for lists that are held until they are written.
     pub(crate) fn forgetting_what_was_decoded(self) -> Self {
         if self.stored.is_none() {
             return self;
@@ -69,13 +69,13 @@ impl Object {
         Self { metadata: OnceLock::new(), decoded: OnceLock::new(), ..self }
     }
 
-    /// apiVersion and kind.
+    /// Returns apiVersion and kind.
     #[must_use]
     pub fn type_meta(&self) -> &Arc<TypeMeta> {
         &self.type_meta
     }
 
-    /// The whole object with apiVersion, kind and resourceVersion. An error is a corrupt stored object (500).
+    /// Returns the whole object with apiVersion, kind and resourceVersion. Fails with a 500 if the stored object is corrupt.
     pub fn value(&self) -> Result<&Arc<Value>, ApiError> {
         if let Some(value) = self.decoded.get() {
             return Ok(value);
@@ -84,7 +84,7 @@ impl Object {
         Ok(self.decoded.get_or_init(|| Arc::new(value)))
     }
 
-    /// Returns the object as a value that is not cached in it: for readers of many objects.
+    /// Returns the object as a value that is not cached, for callers that read many objects.
     pub fn to_value(&self) -> Result<Value, ApiError> {
         match self.decoded.get() {
             Some(value) => Ok((**value).clone()),
@@ -110,7 +110,7 @@ impl Object {
         self.stored.as_ref().filter(|stored| stored.is_unique()).map_or(0, Bytes::len)
     }
 
-    /// `metadata` alone, with resourceVersion; the rest of the object is not decoded.
+    /// Returns only the `metadata`, with resourceVersion, without decoding the rest of the object.
     pub fn metadata(&self) -> Result<&Value, ApiError> {
         static NONE: Value = Value::Null;
         if let Some(value) = self.decoded.get() {
@@ -132,16 +132,15 @@ impl Object {
         Ok(self.metadata.get_or_init(|| metadata))
     }
 
-    /// The stored text from its metadata on, and the revision, which is not part of it; for readers that decode on
-    /// their own and keep nothing. `None` if the object is a value already.
+    /// Returns the stored text from its metadata on, and the revision, which is not part of the text. For callers that decode the
+    /// text themselves without caching. Returns `None` if the object was created from a value.
     #[must_use]
     pub fn stored_metadata(&self) -> Option<(&[u8], Revision)> {
         let text = self.stored.as_deref()?.get(PREFIX.len() - 1..)?;
         Some((text, self.revision?))
     }
 
-    /// Appends the object as JSON; with `with_type` false, apiVersion and kind are left out, as in the lists
-    /// of built-in kinds.
+    /// Appends the object as JSON; if `with_type` is false, apiVersion and kind are omitted, as in lists of built-in kinds.
     pub fn write_json(&self, out: &mut Vec<u8>, with_type: bool) -> Result<(), ApiError> {
         if let (Some(stored), Some(revision)) = (&self.stored, self.revision) {
             let rest = stored.strip_prefix(PREFIX).ok_or_else(|| corrupt("does not begin with metadata"))?;
@@ -198,9 +197,9 @@ impl Object {
     }
 }
 
-/// The end of the members that Go writes before resourceVersion, in the text of metadata after its bracket; all are strings,
-/// and stored in this order. In texts of earlier releases, and of custom resources, other members come first: then it is
-/// their begin.
+/// Returns the end of the members that Go writes before resourceVersion, in the text of metadata after its bracket; all of them are
+/// strings, and stored in this order. Texts from earlier releases, and of custom resources, begin with other members, in which case
+/// the beginning is returned.
 fn identity_end(text: &[u8]) -> usize {
     let mut end = 0;
     let _ = skip_member(text, b"\"name\":\"", &mut end)
@@ -211,8 +210,8 @@ fn identity_end(text: &[u8]) -> usize {
     end
 }
 
-/// Moves `end` behind a member with this name and the quote of its value, if it is the next one. Returns false at the end
-/// of the object. This runs for every object of a list: the name is an array, which is compared without a call.
+/// Moves `end` past a member with this name and the opening quote of its value, if it is the next one. Returns false at the end of
+/// the object. This runs for every object of a list, so the name is an array, which is compared without a call.
 fn skip_member<const LENGTH: usize>(text: &[u8], name: &[u8; LENGTH], end: &mut usize) -> bool {
     let begin = if *end == 0 { 0 } else { *end + 1 };
     let Some((found, value)) = text.get(begin..).and_then(|member| member.split_first_chunk()) else {
@@ -226,14 +225,14 @@ fn skip_member<const LENGTH: usize>(text: &[u8], name: &[u8; LENGTH], end: &mut 
     text.get(*end) == Some(&b',')
 }
 
-/// The length of a string up to and with its closing quote.
+/// Returns the length of a string including its closing quote.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut begin = 0;
     loop {
         let at = begin + memchr::memchr2(b'"', b'\\', text.get(begin..)?)?;
         match text[at] {
             b'"' => return Some(at + 1),
-            // Whatever is escaped follows.
+            // Skip the escaped character.
             _ => begin = at + 2,
         }
     }

@@ -1,5 +1,4 @@
-//! Documents as Go writes them: members of built-in types in the order in which those declare them, and those of maps and custom
-//! resources by name.
+//! Documents in Go's order: members of built-in types as these declare them, those of maps and custom resources by name.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
@@ -7,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::schema::declared::{self, Shape};
 
-/// Structs of most types have no more members in one object.
+/// Number of members that most structs do not exceed in one object.
 const INLINE: usize = 16;
 
-/// Returns whether the members of an object of this apiVersion have an order of their own, and are not by name.
+/// Reports whether the members of objects with this apiVersion have a declared order, instead of that of their names.
 #[must_use]
 pub(crate) fn is_declared(api_version: &str) -> bool {
     declared::is_declared(api_version.split_once('/').map_or("", |(group, _)| group))
@@ -24,7 +23,7 @@ pub struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    /// A whole document: an object, a list or a Status.
+    /// Wraps a complete document: an object, a list or a Status.
     #[must_use]
     pub fn of(value: &'a Value) -> Self {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -33,18 +32,18 @@ impl<'a> InOrder<'a> {
         Self { value, shape: Shape::of_kind(group, version, text("kind")) }
     }
 
-    /// `metadata` that is shown without its object, which is a type of Go for custom resources, too.
+    /// Wraps `metadata` that is shown without its object, which has a Go type for custom resources, too.
     #[must_use]
     pub fn of_metadata(value: &'a Value) -> Self {
         Self { value, shape: Shape::of_metadata() }
     }
 
-    /// A value of a known shape.
+    /// Wraps a value of a known shape.
     pub(crate) fn shaped(value: &'a Value, shape: Shape) -> Self {
         Self { value, shape }
     }
 
-    /// The members of an object in order; none of anything else.
+    /// Returns the members of an object in order; empty for anything else.
     pub(crate) fn members(self) -> impl Iterator<Item = (&'a str, Self)> {
         let object = self.value.as_object();
         let placed = object.filter(|_| self.shape.has_places()).map(|object| in_place(object, self.shape));
@@ -59,7 +58,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-/// The members of a struct with their places, sorted by them.
+/// Returns the members of a struct with their positions, sorted by position.
 fn in_place(object: &Map<String, Value>, shape: Shape) -> SmallVec<[(usize, &str, InOrder<'_>); INLINE]> {
     let place = |(name, value)| {
         let name: &String = name;
@@ -67,7 +66,7 @@ fn in_place(object: &Map<String, Value>, shape: Shape) -> SmallVec<[(usize, &str
         (place, name.as_str(), InOrder { value, shape })
     };
     let mut members: SmallVec<[_; INLINE]> = object.iter().map(place).collect();
-    // Those without a place stay in order of their names.
+    // Members without a position stay in the order of their names.
     members.sort_by_key(|(place, ..)| *place);
     members
 }

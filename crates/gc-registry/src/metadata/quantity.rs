@@ -1,9 +1,9 @@
-//! Quantities in documents: reading, and writing them as a server does.
+//! Quantities in documents: reads them, and writes them as a server does.
 
 use gc_types::{Quantity, QuantityError, kept_quantity};
 use serde_json::Value;
 
-/// The quantity in a value: a text or a number.
+/// Returns the quantity in a value, which may be a text or a number.
 #[must_use]
 pub(crate) fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
     match value {
@@ -13,7 +13,7 @@ pub(crate) fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
     }
 }
 
-/// Writes a quantity the way a server does; what is none stays as it is, for the validation to refuse.
+/// Writes a quantity in canonical form; an invalid one is left for the validation to refuse.
 pub(crate) fn canonicalize(value: &mut Value) {
     if let Value::String(text) = value
         && let Some(canonical) = kept_quantity(text.trim())
@@ -30,7 +30,7 @@ pub(crate) fn canonicalize(value: &mut Value) {
     }
 }
 
-/// Rounds a quantity that is finer than a thousandth up to the next one, as every list of resources has it.
+/// Rounds a quantity that is finer than a thousandth up, as every list of resources does.
 pub(crate) fn round_up_to_milli(value: &mut Value) {
     if let Some(Ok(quantity)) = of(value)
         && quantity.rounded_to_milli() != quantity

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::names;
 use crate::error::ApiError;
 
-/// One term of a label selector.
+/// A term of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
@@ -27,9 +27,8 @@ enum Operator {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
-/// Reports whether the labels of an object match a selector as it stands in objects (`matchLabels`,
-/// `matchExpressions`). An empty one matches everything, an absent one nothing, and one that cannot be understood
-/// nothing either.
+/// Reports whether the labels of an object match a selector in its object form (`matchLabels`, `matchExpressions`). An empty
+/// selector matches everything; an absent or invalid one matches nothing.
 #[must_use]
 pub fn object_matches(selector: Option<&Value>, labels: Option<&Value>) -> bool {
     let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
@@ -53,7 +52,7 @@ pub fn object_matches(selector: Option<&Value>, labels: Option<&Value>) -> bool 
 }
 
 impl LabelSelector {
-    /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. Errors are 400 with upstream's texts.
+    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. Errors are 400 with upstream's messages.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         parser.requirements().map(Self).map_err(ApiError::bad_request)
@@ -91,7 +90,7 @@ impl LabelSelector {
     }
 }
 
-/// As it would be asked for; what fuzz targets read again.
+/// Formats the selector in its request form, which fuzz targets read back.
 #[cfg(any(test, fuzzing))]
 impl std::fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,7 +106,7 @@ impl std::fmt::Display for LabelSelector {
     }
 }
 
-/// As it would be asked for; what fuzz targets read again.
+/// Formats the selector in its request form, which fuzz targets read back.
 #[cfg(any(test, fuzzing))]
 impl std::fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -210,7 +209,7 @@ impl Parser {
                 return Err(format!("found '{found}', expected: identifier"));
             }
         };
-        // The parser names no field here.
+        // The parser has no field name here.
         check("<nil>", &key, &names::qualified_name(&key))?;
         if absent || matches!(self.peek(), None | Some(Token::Symbol(","))) {
             let operator = if absent { Operator::Absent } else { Operator::Exists };
@@ -238,7 +237,7 @@ impl Parser {
         Ok(Requirement { key, operator, values })
     }
 
-    /// The value after `=`; nothing is the empty value.
+    /// Parses the value after `=`; a missing one is the empty value.
     fn exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             None | Some(Token::Symbol(",")) => return Ok(String::new()),
@@ -248,7 +247,7 @@ impl Parser {
         Ok(self.next().map_or_else(String::new, |token| token.text().to_owned()))
     }
 
-    /// `(a,b)`; nothing between the parentheses and commas is the empty value.
+    /// Parses `(a,b)`; missing values between the parentheses and commas are empty values.
     fn values(&mut self) -> Result<Vec<String>, String> {
         if !self.take("(") {
             let found = self.peek().map_or("", Token::text);
@@ -293,7 +292,7 @@ fn check(field: &str, text: &str, problems: &[String]) -> Result<(), String> {
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// One term of a field selector: field, whether it must be equal, value.
+/// A term of a field selector: field, whether it must be equal, value.
 type FieldTerm = (String, bool, String);
 
 /// A field selector: all terms must hold.
@@ -301,9 +300,9 @@ type FieldTerm = (String, bool, String);
 pub struct FieldSelector(Vec<FieldTerm>);
 
 impl FieldSelector {
-    /// Reads `a=b,c==d,e!=f`. `known` are the fields that the kind supports besides name and namespace;
-    /// `words` are those in which the kind answers an unknown field, with `{}` where it stands, if it has words of its own;
-    /// `namespaced` says whether it has namespaces to select by: kinds with words of their own that have none refuse them.
+    /// Parses `a=b,c==d,e!=f`. `known` are the fields that the kind supports in addition to name and namespace. `words` is the
+    /// kind's own message about an unknown field, if it has one, with `{}` for the field. `namespaced` states whether objects can
+    /// be selected by namespace: kinds with their own message that have no namespaces refuse that.
     pub fn parse(
         text: &str,
         known: &[&str],
@@ -340,7 +339,7 @@ impl FieldSelector {
         self.0.iter().any(|(field, ..)| field != NAME && field != NAMESPACE)
     }
 
-    /// The name that a match must have, if the selector names one.
+    /// Returns the name that a match must have, if the selector requires one.
     #[must_use]
     pub fn exact_name(&self) -> Option<&str> {
         exact_name(&self.0)
@@ -361,9 +360,9 @@ impl FieldSelector {
     }
 }
 
-/// The only name that a field selector can match, whatever fields the kind supports. Authorization takes it as
-/// the name of the request, so it comes from the same terms that the list is filtered by. `None` also for a
-/// selector that is refused later, and for a name that no path can hold.
+/// Returns the only name that a field selector can match, whatever fields the kind supports. Authorization uses it as the name of
+/// the request, so it comes from the same terms that filter the list. Also returns `None` for a selector that is refused later, and
+/// for a name that no path can contain.
 #[must_use]
 pub fn pinned_name(text: &str) -> Option<String> {
     let terms = field_terms(text).ok()?;
@@ -374,7 +373,7 @@ fn exact_name(terms: &[FieldTerm]) -> Option<&str> {
     terms.iter().find(|(field, equal, _)| field == NAME && *equal).map(|(.., value)| value.as_str())
 }
 
-/// The terms of a field selector in upstream's order (by their text). Errors are 400 with upstream's texts.
+/// Returns the terms of a field selector in upstream's order (by their text). Errors are 400 with upstream's messages.
 fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
     let mut terms = split_terms(text);
     terms.sort_unstable();
@@ -386,7 +385,7 @@ fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
             )));
         };
         let value = unescape(value)?;
-        // Neither field nor value: upstream takes this for no condition.
+        // Upstream ignores a term with neither field nor value.
         if !(field.is_empty() && value.is_empty()) {
             parsed.push((field.to_owned(), equal, value));
         }
@@ -394,13 +393,13 @@ fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
     Ok(parsed)
 }
 
-/// Reports whether a text is a field selector, of whatever fields.
+/// Reports whether a text is a field selector, for any fields.
 #[must_use]
 pub fn is_field_selector(text: &str) -> bool {
     field_terms(text).is_ok()
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits a text at commas that are not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(move |c| {
@@ -420,7 +419,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
         .find_map(|(operator, equal)| Some((&term[..at], equal, rest.strip_prefix(operator)?)))
 }
 
-/// Takes the backslashes from `\\`, `\,` and `\=`; any other use of them, and a bare `=`, is an error.
+/// Removes the backslashes from `\\`, `\,` and `\=`; any other backslash, and a bare `=`, is an error.
 fn unescape(text: &str) -> Result<String, ApiError> {
     let bad = |why: String| Err(ApiError::bad_request(format!("invalid field selector: {why}")));
     let mut out = String::with_capacity(text.len());
@@ -457,7 +456,7 @@ mod tests {
             ("metadata.name==a", Ok(vec![term("metadata.name", true, "a")])),
             ("metadata.name!=a", Ok(vec![term("metadata.name", false, "a")])),
             ("b=1,a=2", Ok(vec![term("a", true, "2"), term("b", true, "1")])),
-            // An escaped comma is part of the value and separates nothing.
+            // An escaped comma is part of the value and not a separator.
             (
                 "metadata.name!=x\\,metadata.name\\=a",
                 Ok(vec![term("metadata.name", false, "x,metadata.name=a")]),

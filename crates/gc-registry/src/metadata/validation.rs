@@ -1,4 +1,4 @@
-//! Metadata rules of every object, whatever its kind.
+//! Metadata rules of every object, regardless of kind.
 
 use serde_json::Value;
 
@@ -7,9 +7,9 @@ use crate::kubernetes::KubernetesVersion;
 use crate::metadata::meta;
 use crate::metadata::names::{self, invalid, quoted};
 
-/// Largest total of annotation keys and values, in bytes.
+/// Maximum total size of annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
-/// Longest name of a subresource in managedFields, in bytes.
+/// Maximum length of a subresource's name in managedFields, in bytes.
 const SUBRESOURCE_MAX: usize = 256;
 /// Finalizers that need no domain.
 pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
@@ -18,21 +18,21 @@ pub(crate) fn error(field: &str, reason: CauseReason, detail: String) -> FieldEr
     FieldError { field: field.to_owned(), reason, detail }
 }
 
-/// The metadata of a resource within another one, whose name is not checked.
+/// Validates the metadata of a resource embedded in another one, whose name is not checked.
 pub(crate) fn validate_embedded(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_whole(object, &mut errors);
     errors
 }
 
-/// The checks of an object as a whole.
+/// Validates an object as a whole.
 pub(crate) fn validate_whole(object: &Value, errors: &mut Vec<FieldError>) {
     validate_described(object, errors);
     validate_finalizers(object, errors);
     validate_managed_fields(object, errors);
 }
 
-/// The checks of a change.
+/// Validates a change.
 pub(crate) fn validate_change(object: &Value, errors: &mut Vec<FieldError>) {
     validate_described(object, errors);
     validate_managed_fields(object, errors);
@@ -58,7 +58,7 @@ fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in
         meta::metadata(object).get("annotations").and_then(Value::as_object).into_iter().flatten()
     {
-        // The prefix of an annotation's key may have capitals.
+        // The prefix of an annotation's key may contain upper-case letters.
         errors.extend(invalid("metadata.annotations", key, names::qualified_name(&key.to_ascii_lowercase())));
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
@@ -71,7 +71,7 @@ fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Spec 10.1.
+/// Validates owner references (spec 10.1).
 fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
     let is_indexed = KubernetesVersion::chosen() >= KubernetesVersion::V1_37;
     let mut controller: Option<String> = None;
@@ -175,7 +175,7 @@ fn go_references(object: &Value) -> String {
     format!("[{}]", all.join(","))
 }
 
-/// Spec 10.3.
+/// Validates finalizers (spec 10.3).
 fn validate_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     let finalizers = meta::finalizers(object);
     for finalizer in &finalizers {
@@ -193,7 +193,7 @@ fn validate_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Finalizers without a domain, which only Kubernetes itself may have.
+/// Refuses finalizers without a domain, which are reserved for Kubernetes itself.
 pub(crate) fn validate_known_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     for (index, finalizer) in meta::finalizers(object).iter().enumerate() {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
@@ -209,7 +209,7 @@ pub(crate) fn validate_known_finalizers(object: &Value, errors: &mut Vec<FieldEr
     }
 }
 
-/// Managers and subresources that are too long; what else could be wrong has made the server keep its own list.
+/// Refuses names of managers and subresources that are too long; after any other error, the server has kept its own list.
 fn validate_managed_fields(object: &Value, errors: &mut Vec<FieldError>) {
     let entries = meta::metadata(object).get("managedFields").and_then(Value::as_array);
     for (index, entry) in entries.into_iter().flatten().enumerate() {

@@ -1,4 +1,4 @@
-//! The paths of a document and what can be done at them.
+//! Paths of a document, and their operations.
 
 use gc_types::Scope;
 use serde_json::{Map, Value, json};
@@ -22,14 +22,14 @@ const PATCHES: [&str; 4] = [
 const ANYTHING: [&str; 1] = ["*/*"];
 const CUSTOM_REPRESENTATIONS: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Group, version and kind of the bodies of one place.
+/// Group, version and kind of the bodies at one path.
 #[derive(Clone, Copy)]
 struct Body<'a> {
     kind: (&'a str, &'a str, &'a str),
     schema: Option<&'a str>,
 }
 
-/// One operation before the parameters that all operations of its path have are taken out.
+/// An operation, before the parameters shared by all operations of its path are factored out.
 struct Operation {
     value: Value,
     parameters: Vec<Parameter>,
@@ -38,15 +38,15 @@ struct Operation {
 /// Writes the operations of one group and version.
 struct Writer<'a> {
     form: Form,
-    /// `core_v1`, `rbacAuthorization_v1`
+    /// For example `core_v1` or `rbacAuthorization_v1`.
     tag: String,
-    /// `CoreV1`, `RbacAuthorizationV1`
+    /// For example `CoreV1` or `RbacAuthorizationV1`.
     prefix: String,
     components: &'a mut Components,
     representations: &'static [&'static str],
 }
 
-/// `rbacAuthorization` for `rbac.authorization.k8s.io`
+/// Returns `rbacAuthorization` for `rbac.authorization.k8s.io`.
 fn group_word(group: &str) -> String {
     let short = if group.is_empty() { "core" } else { group.trim_end_matches(".k8s.io") };
     let mut words = short.split('.');
@@ -58,7 +58,7 @@ fn capitalized(word: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// All paths of a group and version.
+/// Returns all paths of a group and version.
 pub(super) fn paths(
     form: Form,
     group: &str,
@@ -87,7 +87,7 @@ pub(super) fn paths(
     paths
 }
 
-/// The path of a group: `/api/` and `/apis/GROUP/`.
+/// Returns the path of a group: `/api/` or `/apis/GROUP/`.
 pub(super) fn group_path(form: Form, group: &Group, components: &mut Components) -> (String, Value) {
     let word = group_word(&group.name);
     let (path, answer) = if group.name.is_empty() {
@@ -104,7 +104,7 @@ pub(super) fn group_path(form: Form, group: &Group, components: &mut Components)
     (path, writer.document(&id, &answer))
 }
 
-/// The other documents of the server: path, tag, operation, definition of the answer or none for text.
+/// Other documents of the server: path, tag, operation, definition of the answer (empty for text).
 pub(super) const DOCUMENTS: [(&str, &str, &str, &str); 4] = [
     ("/apis/", "apis", "getAPIVersions", "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList"),
     ("/version/", "version", "getCodeVersion", "io.k8s.apimachinery.pkg.version.Info"),
@@ -112,7 +112,7 @@ pub(super) const DOCUMENTS: [(&str, &str, &str, &str); 4] = [
     ("/openid/v1/jwks/", "openid", "getServiceAccountIssuerOpenIDKeyset", ""),
 ];
 
-/// One of [`DOCUMENTS`].
+/// Writes one of [`DOCUMENTS`].
 pub(super) fn document(
     form: Form,
     (_, tag, id, answer): (&str, &str, &str, &str),
@@ -137,12 +137,12 @@ pub(super) fn document(
 }
 
 impl Writer<'_> {
-    /// Reports whether the paths are those of custom resources.
+    /// Reports whether the paths belong to custom resources.
     fn is_custom(&self) -> bool {
         self.representations == CUSTOM_REPRESENTATIONS
     }
 
-    /// A path with nothing but a document to read.
+    /// Writes a path whose only operation reads a document.
     fn document(&self, id: &str, answer: &Value) -> Value {
         let mut get = json!({
             "description": "get available resources",
@@ -223,7 +223,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The old paths of watches.
+    /// Writes the deprecated watch paths.
     fn watches(
         &mut self,
         root: &str,
@@ -287,7 +287,7 @@ impl Writer<'_> {
         }
         let is_own = kind.is_empty() || *kind == resource.kind;
         let found = if is_own { Some(own_schema.to_owned()) } else { Components::kind(group, version, kind) };
-        // Upstream's documents take every subresource of a custom resource for one of its kind.
+        // Upstream's documents treat every subresource of a custom resource as one of its kind.
         let kind = if is_own || self.is_custom() {
             (&*resource.group, &*resource.version, &*resource.kind)
         } else {
@@ -335,7 +335,7 @@ impl Writer<'_> {
         paths.insert(path.to_owned(), self.finish(operations));
     }
 
-    /// Subresources that connect to something: `exec`, `proxy` and the like.
+    /// Writes subresources that connect to something, such as `exec` and `proxy`.
     fn connections(
         &mut self,
         path: &str,
@@ -373,7 +373,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One path: its operations, and the parameters that all of them have.
+    /// Writes a path: its operations, and the parameters that all of them share.
     fn finish(&self, operations: Vec<(&'static str, Operation)>) -> Value {
         let mut common: Vec<Parameter> = match operations.first() {
             Some((_, first)) => first.parameters.clone(),
@@ -516,14 +516,14 @@ impl Writer<'_> {
         name: &str,
         scope: &[Parameter],
     ) -> Operation {
-        // A namespace is returned, too; upstream's documents do not say so.
+        // A namespace can also be returned, which upstream's documents do not mention.
         let is_namespace = resource.group.is_empty() && *resource.resource == *"namespaces";
         let returns = action == "delete" && resource.returns_deleted_object && !is_namespace;
         let answer = if returns { self.components.reference(name) } else { self.components.meta("Status") };
         let kind = (&*resource.group, &*resource.version, &*resource.kind);
         let codes: &[&str] = if action == "delete" { &["200", "202"] } else { &["200"] };
         let mut operation = self.operation(action, id, kind, &answer, codes);
-        // Custom resources take options of deletions in collections, too; upstream's documents do not say so.
+        // Custom resources also accept delete options for collections, which upstream's documents do not mention.
         if action == "deletecollection" && self.is_custom() {
             operation.parameters = [scope, &[parameters::PRETTY], &parameters::LISTS[..]].concat();
             return operation;

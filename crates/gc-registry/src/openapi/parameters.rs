@@ -1,11 +1,11 @@
-//! The parameters of operations.
+//! Parameters of operations.
 
 use serde_json::{Map, Value, json};
 
 use super::Form;
 use crate::schema::descriptions;
 
-/// A parameter of a path or a query. `shared` is the name under which version 2 keeps it for all operations.
+/// A path or query parameter. `shared` is the name under which version 2 defines it for all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct Parameter {
     description: &'static str,
 }
 
-/// Such a parameter is described as the field of DeleteOptions that has its name.
+/// Marks a parameter that has the description of the DeleteOptions field with its name.
 const OF_DELETE_OPTIONS: &str = "";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
@@ -26,7 +26,7 @@ impl Parameter {
         own.or_else(field).unwrap_or_default()
     }
 
-    /// Bodies are written by the operations themselves.
+    /// Reports whether the parameter is a body, which operations write themselves.
     pub(super) fn is_body(&self) -> bool {
         self.place == "body"
     }
@@ -73,7 +73,7 @@ pub(super) const FIELD_VALIDATION: Parameter = query(
 );
 pub(super) const FORCE: Parameter =
     query("force", "boolean", "force-tOGGb0Yi", "Take over fields of other managers (server-side apply).");
-/// Parameters of DELETE besides `dryRun`.
+/// Parameters of DELETE, in addition to `dryRun`.
 pub(super) const DELETES: [Parameter; 4] = [
     query("gracePeriodSeconds", "integer", "gracePeriodSeconds--K5HaBOS", OF_DELETE_OPTIONS),
     query(
@@ -132,7 +132,7 @@ pub(super) const LOGS: [Parameter; 9] = [
     query("timestamps", "boolean", "timestamps-c17fW1w_", "Begin each line with its time."),
 ];
 
-/// The parameters of a subresource that connects to something.
+/// Returns the parameters of a subresource that connects to something.
 pub(super) fn connection(subresource: &str) -> &'static [Parameter] {
     const CONTAINER: Parameter = query("container", "string", "container-_Q-EJ3nR", "The container.");
     const COMMAND: Parameter =
@@ -155,7 +155,7 @@ pub(super) fn connection(subresource: &str) -> &'static [Parameter] {
     }
 }
 
-/// Writes parameters, sorted as upstream sorts them, after a body that is already written.
+/// Writes parameters in upstream's order, together with a body that is already written.
 pub(super) fn write(form: Form, mut parameters: Vec<Parameter>, body: Option<Value>) -> Vec<Value> {
     parameters.sort_by_key(|parameter| (parameter.name, parameter.place));
     let body = body.filter(|body| !body.is_null());
@@ -163,7 +163,7 @@ pub(super) fn write(form: Form, mut parameters: Vec<Parameter>, body: Option<Val
         (Form::Two, shared) if !shared.is_empty() => json!({"$ref": format!("#/parameters/{shared}")}),
         _ => definition(form, parameter),
     });
-    // The body is sorted by its name like all others; its name is always `body`.
+    // The body is sorted by its name, which is always `body`, among the others.
     let mut written: Vec<Value> = written.collect();
     if let Some(body) = body {
         written.insert(parameters.partition_point(|parameter| parameter.name < "body"), body);
@@ -171,7 +171,7 @@ pub(super) fn write(form: Form, mut parameters: Vec<Parameter>, body: Option<Val
     written
 }
 
-/// A parameter as it is defined.
+/// Returns the definition of a parameter.
 fn definition(form: Form, parameter: &Parameter) -> Value {
     let mut value =
         json!({"name": parameter.name, "in": parameter.place, "description": parameter.description()});
@@ -188,7 +188,7 @@ fn definition(form: Form, parameter: &Parameter) -> Value {
     value
 }
 
-/// The parameters that version 2 keeps for all operations.
+/// Returns the parameters that version 2 defines for all operations.
 pub(super) fn shared(delete_options: &Value, patch: &Value) -> Map<String, Value> {
     let mut shared = Map::new();
     let connections = ["attach", "exec", "portforward", "proxy"].into_iter().flat_map(connection);

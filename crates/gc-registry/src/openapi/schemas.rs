@@ -1,4 +1,4 @@
-//! The schemas that a document refers to.
+//! Schemas that a document refers to.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const META_KINDS: [&str; 7] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Status", "WatchEvent"];
 
-/// Those of them that are registered in every group besides.
+/// Those of them that are also registered in every other group.
 const EVERYWHERE: [&str; 2] = ["DeleteOptions", "WatchEvent"];
 
-/// The groups and versions that kube-apiserver registers kinds in, whether it serves them or not. Definitions of custom resources
-/// know the first part.
+/// Groups and versions in which kube-apiserver registers kinds, whether it serves them or not. Definitions of custom resources only
+/// list the first part.
 const BUILTINS: &str = "admissionregistration.k8s.io/v1 admissionregistration.k8s.io/v1alpha1 \
     admissionregistration.k8s.io/v1beta1 apps/v1 apps/v1beta1 apps/v1beta2 authentication.k8s.io/v1 \
     authentication.k8s.io/v1alpha1 authentication.k8s.io/v1beta1 authorization.k8s.io/v1 authorization.k8s.io/v1beta1 \
@@ -36,12 +36,12 @@ const BUILTINS: &str = "admissionregistration.k8s.io/v1 admissionregistration.k8
     resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2 scheduling.k8s.io/v1 \
     scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 storage.k8s.io/v1alpha1 \
     storage.k8s.io/v1beta1 storagemigration.k8s.io/v1beta1";
-/// Groups and versions that 1.37 registers besides, each after `+`, and those that it registers no longer, each after `-`.
+/// Further groups and versions that 1.37 registers, each after `+`, and those that it no longer registers, each after `-`.
 const REGISTERED_1_37: &str = include_str!("registered-1.37.txt");
 const OTHER_BUILTINS: &str = "admission.k8s.io/v1 admission.k8s.io/v1beta1 apiextensions.k8s.io/v1 \
     apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1 apiregistration.k8s.io/v1beta1 imagepolicy.k8s.io/v1alpha1";
 
-/// Where the kinds of [`EVERYWHERE`] are registered, as a document says.
+/// Groups in which a document states that the kinds of [`EVERYWHERE`] are registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RegisteredKinds {
     /// In the core group, and in this group and version.
@@ -53,7 +53,7 @@ pub(super) enum RegisteredKinds {
 }
 
 impl RegisteredKinds {
-    /// The groups and versions besides the core group, in the order of documents.
+    /// Returns the groups and versions other than the core group, in the order of documents.
     fn places(&self) -> Vec<(&str, &str)> {
         let mut places: Vec<(&str, &str)> = match self {
             Self::In(group, version) => vec![(group, version)],
@@ -68,7 +68,7 @@ impl RegisteredKinds {
     }
 }
 
-/// [`BUILTINS`] of the version that is served.
+/// Returns [`BUILTINS`] of the served version.
 fn builtins() -> impl Iterator<Item = &'static str> {
     let difference = || KubernetesVersion::chosen().difference(REGISTERED_1_37).lines();
     let gone = move |word: &str| difference().any(|line| line.strip_prefix('-') == Some(word));
@@ -76,7 +76,7 @@ fn builtins() -> impl Iterator<Item = &'static str> {
     BUILTINS.split(' ').filter(move |word| !gone(word)).chain(added)
 }
 
-/// Fields of every custom resource, in the words of its documentation.
+/// Descriptions of the fields of every custom resource.
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
     should convert recognized schemas to the latest internal value, and may reject unrecognized values. More \
     info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
@@ -90,7 +90,7 @@ const LIST_METADATA: &str = "Standard list metadata. More info: \
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// Collects the schemas of one document: those asked for, and all that they refer to.
+/// Collects the schemas of one document: the requested ones, and all that they refer to.
 pub(super) struct Components {
     form: Form,
     registered: RegisteredKinds,
@@ -103,13 +103,13 @@ impl Components {
         Self { form, registered, schemas: BTreeMap::new(), wanted: Vec::new() }
     }
 
-    /// All collected schemas by name.
+    /// Returns all collected schemas by name.
     pub(super) fn into_schemas(mut self) -> Map<String, Value> {
         self.complete();
         self.schemas.into_iter().collect()
     }
 
-    /// Writes the definitions that were referred to but are not written yet. Each name is written once.
+    /// Writes the definitions that are referred to but not written yet. Each name is written once.
     fn complete(&mut self) {
         while let Some(name) = self.wanted.pop() {
             if self.schemas.contains_key(&name) {
@@ -133,7 +133,7 @@ impl Components {
         }
     }
 
-    /// A reference to a definition, which will be part of the document.
+    /// Returns a reference to a definition, which becomes part of the document.
     pub(super) fn reference(&mut self, name: &str) -> Value {
         if !self.schemas.contains_key(name) {
             self.wanted.push(name.to_owned());
@@ -141,19 +141,19 @@ impl Components {
         json!({"$ref": format!("{}{name}", self.form.prefix())})
     }
 
-    /// A reference to a definition of the meta group.
+    /// Returns a reference to a definition of the meta group.
     pub(super) fn meta(&mut self, kind: &str) -> Value {
         self.reference(&format!("{META}{kind}"))
     }
 
-    /// The name of the definition of a built-in kind.
+    /// Returns the name of a built-in kind's definition.
     pub(super) fn kind(group: &str, version: &str, kind: &str) -> Option<String> {
         let name = definition_name(group, version, kind);
         definition_named(&name)?;
         Some(name)
     }
 
-    /// The names of the schemas of a resource and of its list.
+    /// Returns the names of the schemas of a resource and of its list.
     pub(super) fn resource(&mut self, resource: &ResourceDefinition) -> (String, String) {
         let (group, version, kind) = (&*resource.group, &*resource.version, &*resource.kind);
         let Some(custom) = &resource.custom else {
@@ -189,7 +189,7 @@ impl Components {
         })
     }
 
-    /// The schema of a custom resource: what its definition says, and what all objects have.
+    /// Returns the schema of a custom resource: that of its definition, plus the fields of all objects.
     fn custom(&mut self, source: &Value) -> Value {
         let Value::Object(_) = source else {
             return json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -201,7 +201,7 @@ impl Components {
         let metadata = self.meta("ObjectMeta");
         let metadata = self.described(metadata, Some(METADATA), None);
         if let Some(map) = schema.as_object_mut() {
-            // A schema that keeps unknown fields says nothing about the fields.
+            // A schema that preserves unknown fields does not describe its fields.
             if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
                 if self.form == Form::Two {
                     return json!({"type": "object"});
@@ -220,7 +220,7 @@ impl Components {
         schema
     }
 
-    /// A reference with a description and a default: version 3 knows nothing beside `$ref`.
+    /// Returns a reference with a description and a default: version 3 permits nothing beside `$ref`.
     fn described(&self, reference: Value, description: Option<&str>, default: Option<Value>) -> Value {
         let mut reference = match (self.form, description.is_some() || default.is_some()) {
             (Form::Three, true) => json!({"allOf": [reference]}),
@@ -249,7 +249,7 @@ impl Components {
         let described = descriptions().get(name).or(list.as_ref());
         let mut written = match &schema.node {
             Node::Object(object) => self.write_object(object, described),
-            // A type that encodes itself in several forms has no schema type; raw objects have one.
+            // A type that encodes itself in several forms has no schema type; raw objects do.
             Node::Any if name.contains(".apiextensions.") => json!({}),
             _ => self.write_node(&schema.node),
         };
@@ -389,7 +389,7 @@ fn mark(schema: &mut Value, group: &str, version: &str, kind: &str) {
     schema[GROUP_VERSION_KIND] = json!([group_version_kind(group, version, kind)]);
 }
 
-/// Descriptions of a kind's list, which the published types have once for all kinds.
+/// Returns descriptions for the list of a kind, which the published types share among all kinds.
 fn list_descriptions(list_kind: &str, kind: &str, resource: &str) -> Fields {
     let texts = [
         ("", format!("{list_kind} is a list of {kind}")),
@@ -401,13 +401,13 @@ fn list_descriptions(list_kind: &str, kind: &str, resource: &str) -> Fields {
     texts.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect()
 }
 
-/// A description with the values that a field takes; what each of them means is not among the facts about it.
+/// Adds the possible values of a field to its description; their meanings are not available.
 fn with_values(text: &str, values: &[&str]) -> String {
     let values: Vec<String> = values.iter().map(|value| format!("\n - `\"{value}\"`")).collect();
     format!("{text}\n\nPossible enum values:{}", values.concat())
 }
 
-/// Group, version and kind of a definition that is a kind, or a list of one.
+/// Returns group, version and kind of a definition that is a kind, or a list of one.
 fn registered_as(name: &str) -> Option<(String, String, String)> {
     let (path, kind) = name.rsplit_once('.')?;
     if let Some(meta) = name.strip_prefix(META) {
@@ -420,13 +420,13 @@ fn registered_as(name: &str) -> Option<(String, String, String)> {
     Some((group.to_owned(), version.to_owned(), kind.to_owned()))
 }
 
-/// `com.example.v1.Widget`
+/// Returns a name such as `com.example.v1.Widget`.
 fn reversed_name(group: &str, version: &str, kind: &str) -> String {
     let reversed: Vec<&str> = group.rsplit('.').collect();
     format!("{}.{version}.{kind}", reversed.join("."))
 }
 
-/// Drops from a schema what version 2 does not know.
+/// Drops everything from a schema that version 2 does not support.
 fn reduce(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
     for name in ["nullable", "oneOf", "anyOf", "not", "default", "allOf"] {

@@ -26,7 +26,7 @@ fn catalog() -> Catalog {
     }})))
 }
 
-/// All references of a document, and whether what they name is there.
+/// Collects all references of a document that lead nowhere.
 fn dangling(document: &Value, schemas: &Value, prefix: &str, found: &mut Vec<String>) {
     match document {
         Value::Object(map) => {
@@ -79,7 +79,7 @@ fn every_document_is_closed_under_references() {
     assert_eq!(v3_hash(&catalog, "apis/absent.example.com/v1"), None);
 }
 
-/// kubectl looks these up before it sends `fieldValidation` or computes a strategic merge patch.
+/// kubectl checks these before it sends `fieldValidation` or computes a strategic merge patch.
 #[test]
 fn patches_name_their_parameters_and_media_types() {
     let catalog = catalog();
@@ -137,7 +137,7 @@ fn schemas_carry_what_clients_read() {
     assert_eq!(metadata["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
 }
 
-/// As kube-apiserver 1.36.2 says.
+/// The same as in kube-apiserver 1.36.2.
 #[test]
 fn kinds_of_every_group_are_registered_where_the_document_is() {
     let catalog = catalog();

@@ -1,5 +1,5 @@
-//! JSON patch (RFC 6902), with the readings that Kubernetes has of it: negative indices count from the end,
-//! `null` and an absent field are the same to `test`, and `replace` sets a field that is absent.
+//! JSON patch (RFC 6902), as interpreted by Kubernetes: negative indices count from the end, `test` treats `null` and an absent
+//! field as equal, and `replace` sets an absent field.
 
 mod tree;
 
@@ -13,21 +13,21 @@ use crate::schema::{self, json_type};
 /// Maximum number of operations in a patch.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// Maximum bytes of JSON that the `copy` operations of one patch may add together.
+/// Maximum total size of JSON added by the `copy` operations of one patch, in bytes.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Maximum number of document nodes that the operations of one patch may visit besides those on their paths.
+/// Maximum number of document nodes that the operations of one patch may visit in addition to those on their paths.
 pub(super) const MAX_VISITED: usize = 10_000_000;
 
-/// An operation that cannot be applied. The exact error is not reported to clients.
+/// An operation cannot be applied. The exact error is not reported to clients.
 struct DoesNotApply;
 
-/// Why an operation ends a patch.
+/// Reason why an operation ends a patch.
 enum Failure {
     DoesNotApply,
     /// A `test` does not match.
     FailedTest,
-    /// The patch visits more than `MAX_VISITED` parts.
+    /// The patch visits more than `MAX_VISITED` nodes.
     TooMuch,
 }
 
@@ -37,11 +37,11 @@ impl From<DoesNotApply> for Failure {
     }
 }
 
-/// Applies a patch. The document is unspecified after an error.
+/// Applies a patch. After an error, the document is unspecified.
 ///
-/// 400 if the patch is not a list of objects, 413 for more than [`MAX_OPERATIONS`] or for visits of more than `MAX_VISITED` parts, 422 if an operation is
-/// unknown or incomplete, its path is absent, a test fails, more than [`MAX_COPIED_BYTES`] are copied, or the document
-/// would be nested more than [`schema::MAX_DEPTH`] levels deep.
+/// Fails with 400 if the patch is not a list of objects; with 413 for more than [`MAX_OPERATIONS`] or for visits of more than
+/// `MAX_VISITED` nodes; and with 422 if an operation is unknown or incomplete, its path is absent, a test fails, more than
+/// [`MAX_COPIED_BYTES`] are copied, or the document would be nested more than [`schema::MAX_DEPTH`] levels deep.
 pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
     // Go decodes null into the empty patch.
@@ -78,8 +78,8 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Applies the patch that an expression of a policy made: `false` if a test in it failed, and the document is to stay as
-/// it was. An error says which operation does not apply, in upstream's words.
+/// Applies a patch produced by a policy's expression. Returns `false` if one of its tests failed, in which case the document must
+/// stay as it was. An error names the operation that does not apply, in upstream's wording.
 pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Result<bool, String> {
     check_depth(patch).map_err(|error| error.message)?;
     let operations = decode(patch).map_err(|error| error.message)?;
@@ -90,8 +90,8 @@ pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Resul
     }
 }
 
-/// Applies the patch of a webhook, which [`decodable`] has accepted. An error says which operation does not apply, in
-/// upstream's words.
+/// Applies the patch of a webhook, which [`decodable`] has accepted. An error names the operation that does not apply, in
+/// upstream's wording.
 pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Result<(), String> {
     check_depth(patch).map_err(|error| error.message)?;
     let nothing = Map::new();
@@ -100,8 +100,8 @@ pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Resu
     apply_all(document, &operations).map_err(|(operation, failure)| named(operation, &failure))
 }
 
-/// Says why a document is no list of operations, in the words of Go's decoder. `null` is an empty list, and an empty
-/// operation in it.
+/// Checks that a document is a list of operations, with the errors of Go's decoder. `null` counts as an empty list, and within a
+/// list as an empty operation.
 pub(crate) fn decodable(patch: &Value) -> Result<(), String> {
     let items = match patch {
         Value::Null => return Ok(()),
@@ -133,7 +133,7 @@ fn apply_all<'a>(
     Ok(())
 }
 
-/// Says which operation does not apply, in upstream's words.
+/// Names the operation that does not apply, in upstream's wording.
 fn named(operation: &Map<String, Value>, failure: &Failure) -> String {
     let text = |name: &str| operation.get(name).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
@@ -178,7 +178,7 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
         .iter()
         .map(|operation| {
             operation.as_object().ok_or_else(|| match operation {
-                // It decodes as an operation without members, which cannot be applied.
+                // It is decoded as an operation without members, which cannot be applied.
                 Value::Null => {
                     ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
                 }
@@ -196,13 +196,12 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
 struct Account {
     copied_bytes: usize,
     visited: usize,
-    /// An upper bound of the depth of the document; unknown before the first `move`.
+    /// Upper bound of the document's depth; unknown before the first `move`.
     depth: Option<usize>,
 }
 
 impl Account {
-    /// Refuses to nest a value of the patch too deeply: what operations build out of parts stays within the bound of all
-    /// recursion.
+    /// Refuses to nest a value of the patch too deeply: the result of the operations must stay within the recursion limit.
     fn place(&mut self, path_depth: usize, value: &Value) -> Result<(), DoesNotApply> {
         let depth = schema::depth(value).ok_or(DoesNotApply)?;
         self.place_of_depth(path_depth + depth)
@@ -216,8 +215,8 @@ impl Account {
         Ok(())
     }
 
-    /// The same for a part of the document that is moved, which is visited only where the bound does not tell: a patch may
-    /// move the same large part thousands of times.
+    /// Refuses to nest a moved part of the document too deeply. The part is visited only if the bound is inconclusive, because a
+    /// patch may move the same large part thousands of times.
     fn place_moved(&mut self, document: &Node, part: &Node, from: usize, to: usize) -> Result<(), Failure> {
         let known = match self.depth {
             Some(known) => known,
@@ -271,13 +270,13 @@ fn apply(document: &mut Node, operation: &Map<String, Value>, account: &mut Acco
     Ok(())
 }
 
-/// The keys of a path. What stands before the first `/` is ignored; a path without one is none.
+/// Returns the keys of a path. Text before the first `/` is ignored; a text without one is not a path.
 fn keys(path: &str) -> Result<Vec<String>, DoesNotApply> {
     let (_, keys) = path.split_once('/').ok_or(DoesNotApply)?;
     Ok(keys.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// The container that a path leads into, and the last key.
+/// Returns the container that a path leads into, and the last key.
 fn container<'a>(document: &'a mut Node, path: &str) -> Result<(&'a mut Node, String), DoesNotApply> {
     let mut keys = keys(path)?;
     let last = keys.pop().ok_or(DoesNotApply)?;
@@ -288,7 +287,7 @@ fn container<'a>(document: &'a mut Node, path: &str) -> Result<(&'a mut Node, St
     Ok((at.opened(), last))
 }
 
-/// The value at a path; `None` for a field that is absent in an object that is there.
+/// Returns the value at a path; `None` for an absent field of an existing object.
 fn get<'a>(document: &'a mut Node, path: &str) -> Result<Option<&'a mut Node>, DoesNotApply> {
     let (container, key) = container(document, path)?;
     match container {
@@ -445,7 +444,7 @@ mod tests {
         assert_eq!(patched(&document, &Value::Array(vec![copy; 32])), Err(422));
     }
 
-    /// A document that copies itself into its own end, doubling its depth each time, stays within the bound.
+    /// A document that copies itself into its own end, which doubles its depth each time, must stay within the limit.
     #[test]
     fn what_operations_build_is_bounded_in_depth() {
         let mut document = json!({"a": {"a": {}}});
@@ -463,7 +462,7 @@ mod tests {
         assert!(schema::depth(&document).is_some());
     }
 
-    /// The cost of a patch does not grow with the size of the parts it moves.
+    /// The cost of a patch must not depend on the size of the parts that it moves.
     #[test]
     fn large_parts_are_moved_without_being_visited() {
         let large: Value = (0..200_000).map(|number| json!([number])).collect();
@@ -478,7 +477,7 @@ mod tests {
         for operation in &operations {
             assert!(apply(&mut tree, operation.as_object().unwrap(), &mut account).is_ok());
         }
-        // The document is visited once, to learn how deep it is.
+        // The document is visited once, to determine its depth.
         let parts = 3 + 400_001 + 80_001;
         assert!(account.visited <= parts, "{}", account.visited);
         let after = tree.into_value();
@@ -486,8 +485,8 @@ mod tests {
         assert_eq!(patched(&document, &Value::Array(operations)), Ok(after));
     }
 
-    /// Parts that are moved deeper and deeper are visited where the bound does not tell how deep they are, and no more than
-    /// the budget of a patch allows.
+    /// Parts that are moved deeper and deeper are visited if the bound does not show how deep they are, but only within the budget
+    /// of a patch.
     #[test]
     fn visits_are_bounded() {
         let deep = (0..120).fold(json!({}), |inner, _| json!({"d": inner}));
@@ -523,7 +522,7 @@ mod tests {
     }
 
     proptest! {
-        /// An independent implementation computes differences; applying them leads to the target.
+        /// Applying a difference computed by an independent implementation must give the target.
         #[test]
         fn a_difference_leads_to_the_target(from in document(), to in document()) {
             let difference = serde_json::to_value(json_patch::diff(&from, &to)).unwrap();

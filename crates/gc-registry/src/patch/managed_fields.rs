@@ -1,7 +1,7 @@
 //! Server-side apply and the ownership of fields (`metadata.managedFields`).
 //!
-//! Every write says who owns which fields: an update takes what it changes, an apply owns what it names and
-//! conflicts with others over what it changes.
+//! Every write records who owns which fields: an update takes over the fields that it changes; an apply owns the fields that it
+//! names, and conflicts with other owners of those that it changes.
 
 mod compare;
 mod entries;
@@ -23,10 +23,10 @@ use super::check_depth;
 use crate::error::{ApiError, Cause, CauseReason, Details};
 use crate::schema::Schema;
 
-/// The manager that gets what an object had before it was first applied, if no manager was tracked until then.
+/// Manager of the fields that an object had before its first apply, if no manager was tracked until then.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Top-level and metadata fields without an owner: the server sets them, or they name the object.
+/// Top-level and metadata fields without an owner, because the server sets them or they name the object.
 const UNOWNED: [&[&str]; 12] = [
     &["apiVersion"],
     &["kind"],
@@ -42,13 +42,13 @@ const UNOWNED: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
-/// The paths that an endpoint resets, so that its writers own nothing at or below them.
+/// Paths that an endpoint resets, so its writers own nothing at or below them.
 pub type ResetFields = &'static [&'static [&'static str]];
 
-/// Manager and contents of a write.
+/// Manager and context of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagerRequest<'a> {
-    /// Field manager; empty is `unknown`.
+    /// Field manager; `unknown` if empty.
     pub manager: &'a str,
     /// `group/version` of the request.
     pub api_version: &'a str,
@@ -56,9 +56,9 @@ pub struct ManagerRequest<'a> {
     pub kind: &'a str,
     /// Subresource; empty for none.
     pub subresource: &'a str,
-    /// The time of the request.
+    /// Time of the request.
     pub now: jiff::Timestamp,
-    /// The schema; `None` for custom resources without one.
+    /// Schema; `None` for custom resources without one.
     pub schema: Option<&'a Schema>,
     /// Fields that the endpoint resets.
     pub reset: ResetFields,
@@ -93,8 +93,8 @@ impl<'a> ManagerRequest<'a> {
 
 /// Sets `metadata.managedFields` of an object that is about to be created (`live` is `None`) or updated.
 ///
-/// The client's own list is taken if it is valid (not through a subresource), the live one otherwise;
-/// `[{}]` forgets all managers. An object whose managers are not tracked stays so.
+/// Uses the client's own list if it is valid (not through a subresource), otherwise the live one; `[{}]` forgets all managers. An
+/// object whose managers are not tracked stays that way.
 pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_>) {
     let sent = take_managed_fields(new);
     let kept = live.and_then(|live| live.pointer("/metadata/managedFields"));
@@ -112,7 +112,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
         from_live = decoded.is_none();
         decoded
     };
-    // The common case of a write that changes nothing costs one comparison.
+    // In the common case of a write without changes, this costs one comparison.
     if from_live && live.is_some_and(|live| equal_but_managers(live, new)) {
         if let Some(kept) = kept {
             put_managed_fields(new, Some(kept.clone()));
@@ -133,14 +133,14 @@ pub(crate) fn problem(managed_fields: &Value) -> Option<String> {
     entries.iter().enumerate().find_map(|(index, entry)| entries::problem(index, entry))
 }
 
-/// Hands what changed from `live` to `new` over to the manager of the request.
+/// Assigns everything that changed from `live` to `new` to the manager of the request.
 fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, request: &ManagerRequest<'_>) {
-    // A new object adds what differs from the zero value of its type.
+    // A new object adds everything that differs from the zero value of its type.
     let mut nothing = Value::Object(Map::new());
     if let (None, Some(schema)) = (live, request.schema) {
         crate::schema::normalize(schema, &mut nothing, crate::schema::Empties::Null);
     }
-    // Objects were checked against their schema before; items that still cannot be distinguished have no owner.
+    // Objects have already been checked against their schema; items that still cannot be distinguished have no owner.
     let Ok(mut comparison) = compare::compare(request.position(), live.unwrap_or(&nothing), new) else {
         return;
     };
@@ -167,19 +167,19 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
     entries::cap_update_managers(entries);
 }
 
-/// Merges a configuration into an object as apply does, for one whose owners do not matter.
+/// Merges a configuration into an object like an apply, for an object whose owners do not matter.
 pub(crate) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, ApiError> {
     check_depth(applied)?;
     merge::merge(Position::Known(schema), live, applied)
         .map_err(|_| ApiError::bad_request("the configuration has items that lack their keys"))
 }
 
-/// Applies a configuration: merges it into the live object (`None` creates one), removes what this manager
-/// applied before and no longer does unless somebody else owns it, and notes the ownership in
-/// `metadata.managedFields`. The result equals the live object if nothing changed.
+/// Applies a configuration: merges it into the live object (`None` creates one), removes fields that this manager applied before
+/// and no longer does unless somebody else owns them, and records the ownership in `metadata.managedFields`. The result equals the
+/// live object if nothing changed.
 ///
-/// 400 for a configuration with another kind or version or with managed fields, 409 for conflicts with other
-/// managers without `force`, 500 for one that does not fit the schema (upstream's choice).
+/// Fails with 400 for a configuration with another kind or version or with managed fields, with 409 for conflicts with other
+/// managers without `force`, and with 500 for one that does not match the schema (upstream's choice).
 pub fn apply(
     live: Option<&Value>,
     applied: &Value,
@@ -195,8 +195,8 @@ pub fn apply(
         .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
-        // Fields from before the first apply get a manager of their own, if list items can be distinguished.
-        // Items that have a key in common are stored like any others.
+        // Fields from before the first apply get a separate manager, if list items can be distinguished. Items that share a key are
+        // stored like any others.
         let mut errors = compare::validate(request.position(), &base);
         errors.retain(|error| !error.contains("duplicate entries for key"));
         if let Some(why) = listed(&errors) {
@@ -213,7 +213,7 @@ pub fn apply(
     check_fields(applied, request)?;
     let mut outcome = apply_entries(&base, applied, entries.clone(), request, force);
     if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
-        // A manager that moves from client-side to server-side apply takes over what it applied before.
+        // A manager that migrates from client-side to server-side apply takes over the fields that it applied before.
         if let Some(allowed) = last_applied::unchanged_fields(&base, request) {
             let rest: Vec<Conflict> =
                 conflicts.iter().filter(|conflict| !allowed.contains(&conflict.path)).cloned().collect();
@@ -232,13 +232,13 @@ pub fn apply(
     Ok(object)
 }
 
-/// Why an apply failed.
+/// Reason why an apply failed.
 enum Failure {
     Conflicts(Vec<Conflict>),
     Item(position::ItemError),
 }
 
-/// One field that another manager owns and that the configuration changes.
+/// A field that another manager owns and that the configuration changes.
 #[derive(Clone)]
 struct Conflict {
     manager: String,
@@ -302,7 +302,7 @@ fn apply_entries(
     Ok((object, entries))
 }
 
-/// Removes what a manager applied last time, does not apply now, and no other manager owns.
+/// Removes fields that a manager applied last time and does not apply now, unless another manager owns them.
 fn prune(
     position: Position<'_>,
     merged: Value,
@@ -317,14 +317,14 @@ fn prune(
     let owned = others.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
     let last = whole(&previous.fields);
     let present = whole(&compare::field_set(position, &merged)?);
-    // Fields that remain without the last applied ones, and fields with an owner, stay.
+    // Fields that remain without the last applied ones, and fields with an owner, are kept.
     let mut without_last = merged.clone();
     merge::remove(position, &mut without_last, &last);
     let left = whole(&compare::field_set(position, &without_last)?);
     let gone = present.clone().difference(&left).difference(&whole(&owned));
     let mut kept = merged.clone();
     merge::remove(position, &mut kept, &gone);
-    // Of the rest, only what this manager had applied is removed.
+    // Of the rest, only fields that this manager had applied are removed.
     let remaining = whole(&compare::field_set(position, &kept)?);
     let mut pruned = merged;
     merge::remove(position, &mut pruned, &present.difference(&remaining).intersection(&last));
@@ -351,7 +351,7 @@ fn check_fields(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), Api
     }
 }
 
-/// Why an object does not have the form of its type, in one text.
+/// Lists the reasons why an object does not match its type, in one text.
 fn listed(errors: &[String]) -> Option<String> {
     match errors {
         [] => None,
@@ -360,7 +360,7 @@ fn listed(errors: &[String]) -> Option<String> {
     }
 }
 
-/// `group/version, Kind=kind`, with the slash also where there is no group.
+/// Formats `group/version, Kind=kind`, with the slash even if there is no group.
 fn kind_text(api_version: &str, kind: &str) -> String {
     let slash = if api_version.contains('/') { "" } else { "/" };
     format!("{slash}{api_version}, Kind={kind}")
@@ -371,7 +371,7 @@ fn not_typed(request: &ManagerRequest<'_>, applied: &Value, why: &str) -> ApiErr
     ApiError::new(500, "", format!("failed to create typed patch object ({named}): {why}"))
 }
 
-/// An object as messages name it: `namespace/name; group/version, Kind=kind`.
+/// Formats an object as messages name it: `namespace/name; group/version, Kind=kind`.
 fn named(object: &Value, request: &ManagerRequest<'_>) -> String {
     let metadata = |name: &str| {
         let metadata = object.get("metadata").and_then(|metadata| metadata.get(name));

@@ -6,10 +6,10 @@ use super::check_depth;
 use crate::error::ApiError;
 use crate::schema::json_type;
 
-/// Merges a patch into a document. 400 if the patch is not an object.
+/// Merges a patch into a document. Fails with a 400 if the patch is not an object.
 ///
-/// As in upstream's implementation, `null` inside objects that the patch adds is dropped, also inside of
-/// arrays; the RFC leaves arrays alone.
+/// As in upstream's implementation, `null` inside objects that the patch adds is dropped, even inside arrays; the RFC does not
+/// change arrays.
 pub fn merge_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
     match patch {
@@ -45,7 +45,7 @@ fn merge_object(document: &mut Value, patch: &Map<String, Value>) {
     }
 }
 
-/// Removes fields that are `null`, everywhere. Elements of arrays stay.
+/// Removes all fields that are `null`. Elements of arrays stay.
 pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// The examples of RFC 7386, appendix A, of objects patched with objects; and what arrays do.
+    /// The examples of RFC 7386, appendix A, that patch objects with objects; and cases with arrays.
     #[test]
     fn examples() {
         for (document, patch, want) in [
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// Documents of objects and scalars. Patches are the same, with nulls.
+    /// Generates documents of objects and scalars. Patches are the same, with nulls.
     fn document(nulls: bool) -> impl Strategy<Value = Value> {
         let leaf = if nulls {
             prop_oneof![Just(Value::Null), (0..3i64).prop_map(Value::from)].boxed()
@@ -119,7 +119,7 @@ mod tests {
             .prop_map(|fields| Value::Object(fields.into_iter().collect()))
     }
 
-    /// The patch that makes one document into the other.
+    /// Returns the patch that changes one document into the other.
     fn diff(from: &Value, to: &Value) -> Value {
         let (Value::Object(old), Value::Object(new)) = (from, to) else { return to.clone() };
         let gone = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), Value::Null));

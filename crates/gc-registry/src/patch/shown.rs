@@ -1,4 +1,4 @@
-//! The document that a refused patch leads to, as kube-apiserver shows it.
+//! The document that results from a refused patch, in the format of kube-apiserver's error.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,9 @@ use crate::resource::ResourceDefinition;
 use crate::schema::definition_name;
 use crate::schema::shown::{OpenedObjects, Part, patched, untyped};
 
-/// Returns the document for the error that refuses the patch: the patched one for JSON and merge patches, whose
-/// library sorts the members of objects that it opens and copies others as they were encoded, and the patch itself
-/// for a strategic merge patch. `name` is the one of the type of the documents before and after.
+/// Returns the document for the error that refuses the patch. For JSON and merge patches, this is the patched document; upstream's
+/// library sorts the members of objects that it opens, and copies others as they were encoded. For a strategic merge patch, it is
+/// the patch itself. `name` is that of the type of the documents before and after.
 pub(crate) fn shown(
     name: Option<String>,
     kind: PatchType,
@@ -33,13 +33,14 @@ pub(crate) fn shown(
     }
 }
 
-/// The name of the type of a resource, if it is a built-in one.
+/// Returns the name of a resource's type, if it is a built-in one.
 pub(crate) fn type_name(resource: &ResourceDefinition) -> Option<String> {
     let is_built_in = resource.custom.is_none();
     is_built_in.then(|| definition_name(&resource.group, &resource.version, &resource.kind))
 }
 
-/// A merge patch opens the objects that it has objects for; anything else that it sets stays as it was sent.
+/// Determines the objects that a merge patch opens: those for which it contains objects. All other values that it sets stay as
+/// sent.
 fn opened_by_merge(patch: &Value, before: &Value) -> OpenedObjects {
     let part = |name: &str, value: &Value| match before.get(name) {
         Some(before) if before.is_object() && value.is_object() => {
@@ -51,7 +52,7 @@ fn opened_by_merge(patch: &Value, before: &Value) -> OpenedObjects {
     OpenedObjects(members.map(|(name, value)| (name.clone(), part(name, value))).collect())
 }
 
-/// A JSON patch opens what its paths lead through.
+/// Determines the objects that a JSON patch opens: those on its paths.
 fn opened_by_operations(patch: &Value) -> OpenedObjects {
     let mut root = OpenedObjects::default();
     for operation in patch.as_array().into_iter().flatten() {
@@ -70,7 +71,7 @@ fn opened_by_operations(patch: &Value) -> OpenedObjects {
     root
 }
 
-/// A decoded document as Go's `%v` prints it.
+/// Formats a decoded document like Go's `%v`.
 pub(super) fn go_value(value: &Value) -> String {
     let mut out = String::new();
     print(value, &mut out);

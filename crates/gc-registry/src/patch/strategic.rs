@@ -1,5 +1,5 @@
-//! Strategic merge patch: a merge patch that knows the schema, so that lists may be merged by key, with
-//! directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`).
+//! Strategic merge patch: a merge patch that uses the schema, so that lists can be merged by key, with directives (`$patch`,
+//! `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
 type Fields = Map<String, Value>;
 
-/// Why a patch cannot be applied.
+/// Reason why a patch cannot be applied.
 #[derive(Debug, thiserror::Error, PartialEq)]
 enum StrategicError {
     #[error("invalid patch format of primitive list")]
@@ -67,16 +67,16 @@ impl From<Error> for ApiError {
                 Self::bad_request(error.to_string())
             }
             Error::ListOfLists => unprocessable(),
-            // Upstream hands these on as plain errors, which become a 500 without reason.
+            // Upstream returns these as plain errors, which become a 500 without a reason.
             other => Self::new(500, "", other.to_string()),
         }
     }
 }
 
-/// Applies a strategic merge patch to an object of the schema. The object is as it was after an error.
+/// Applies a strategic merge patch to an object of the schema. After an error, the object is unchanged.
 ///
-/// 400 for a patch that is not an object or whose directives are malformed, 422 for lists of lists, and 500 for
-/// whatever else cannot be merged, such as a list item without its merge key.
+/// Fails with 400 for a patch that is not an object or whose directives are malformed, with 422 for lists of lists, and with 500
+/// for anything else that cannot be merged, such as a list item without its merge key.
 pub fn strategic_merge_patch(schema: &Schema, document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
     // Go decodes null into the empty patch.
@@ -146,7 +146,7 @@ fn merge_field(original: &mut Fields, name: String, value: Value, schema: &Schem
     Ok(())
 }
 
-/// `$deleteFromPrimitiveList/field`
+/// Applies `$deleteFromPrimitiveList/field`.
 fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &Schema) -> Result<(), Error> {
     if value.is_null() {
         original.remove(field);
@@ -168,7 +168,7 @@ fn delete_from_list(original: &mut Fields, field: &str, value: Value, schema: &S
     Ok(())
 }
 
-/// `$retainKeys`: what is not named there is removed; what the patch sets must be named.
+/// Applies `$retainKeys`: removes fields that it does not name; fields that the patch sets must be named.
 fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(retained) = directive else { return Err(Error::RetainKeysFormat) };
@@ -183,8 +183,8 @@ fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<(), Error> {
     Ok(())
 }
 
-/// Merges the lists that come with a `$setElementOrder/…`, and takes both out of the patch. The order is that
-/// of the directive, then that of the object.
+/// Merges the lists that have a `$setElementOrder/…`, and removes both from the patch. The order is that of the directive, followed
+/// by that of the object.
 fn merge_ordered_lists(original: &mut Fields, patch: &mut Fields, schema: &Schema) -> Result<(), Error> {
     let directives: Vec<String> =
         patch.keys().filter(|name| name.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -214,8 +214,7 @@ fn merge_ordered_lists(original: &mut Fields, patch: &mut Fields, schema: &Schem
     Ok(())
 }
 
-/// Refuses a patch whose items are not in the order list, or in another order than there. Items that are
-/// deleted do not count.
+/// Refuses a patch with items that are missing in the order list, or in another order. Deleted items do not count.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Error> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -248,7 +247,7 @@ fn merge_value<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value, Erro
     }
 }
 
-/// Merges lists that have the merge strategy.
+/// Merges lists with the merge strategy.
 fn merge_list(
     old: Vec<Value>,
     new: Vec<Value>,
@@ -282,12 +281,12 @@ fn merge_list(
             }
         }
     }
-    // Items that were merged kept their keys, so that the order can be looked up in the lists before merging.
+    // Merged items kept their keys, so the lists from before merging determine the order.
     in_order(merged, &new, &old, Some(key), true)
 }
 
-/// Takes the items with a `$patch` directive out of a patch and does what they say. With `replace`, the rest
-/// of the patch is the whole new list.
+/// Removes the items with a `$patch` directive from a patch, and applies them. With `replace`, the rest of the patch is the
+/// complete new list.
 fn apply_item_directives(
     mut old: Vec<Value>,
     new: Vec<Value>,
@@ -314,13 +313,13 @@ fn apply_item_directives(
     Ok(if replace { (rest, Vec::new()) } else { (old, rest) })
 }
 
-/// A text that equal values have in common and different ones do not: objects are written in the order of their
-/// keys. Lists are searched by it, so that merging them costs no more than they are long.
+/// Returns a text that is the same exactly for equal values: objects are written in the order of their keys. Lists are indexed by
+/// it, so merging takes time proportional to their length.
 fn identity(value: &Value) -> String {
     value.to_string()
 }
 
-/// Where each value comes first.
+/// Returns the first index of each value.
 fn first_places<'a>(values: impl Iterator<Item = Option<&'a Value>>) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     for (index, value) in values.enumerate() {
@@ -331,8 +330,8 @@ fn first_places<'a>(values: impl Iterator<Item = Option<&'a Value>>) -> BTreeMap
     places
 }
 
-/// Orders a merged list: the items that the patch knows as in `patch_order`, the others as in `old_order`; of
-/// the next two of both, the one of the object comes first only if the object had them in that order.
+/// Orders a merged list: items known to the patch as in `patch_order`, the others as in `old_order`. Of the next item of each, the
+/// object's comes first only if the object had them in that order.
 fn in_order(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -373,7 +372,7 @@ fn in_order(
     Ok(ordered)
 }
 
-/// Checks that the elements of both lists are of one type; whether they are objects.
+/// Checks that the elements of both lists have the same type; returns whether they are objects.
 fn check_elements(old: &[Value], new: &[Value]) -> Result<bool, Error> {
     let mut elements = old.iter().chain(new);
     let first = elements.next().ok_or(Error::NoElements)?;
@@ -395,7 +394,7 @@ fn as_list(value: Value) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// A value that is new, without the parts that are directives; `None` if it is one itself.
+/// Returns a new value without the parts that are directives; `None` if the value itself is one.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -410,7 +409,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// Schema and strategy of a field.
+/// Returns schema and strategy of a field.
 fn lookup<'a>(schema: &'a Schema, name: &str) -> Result<(&'a Schema, &'a PatchStrategy), Error> {
     static DEFAULT: PatchStrategy =
         PatchStrategy { merge: false, replace: false, retain_keys: false, merge_key: None };
@@ -441,7 +440,7 @@ fn lookup_list<'a>(schema: &'a Schema, name: &str) -> Result<(&'a List, &'a Patc
     }
 }
 
-/// The Go type that a value is decoded into; `None` for `null`.
+/// Returns the Go type that a value is decoded into; `None` for `null`.
 fn go_type(value: &Value) -> Option<&'static str> {
     match value {
         Value::Null => None,
@@ -454,7 +453,7 @@ fn go_type(value: &Value) -> Option<&'static str> {
     }
 }
 
-/// A value as Go's `%v` prints it.
+/// Formats a value like Go's `%v`.
 fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

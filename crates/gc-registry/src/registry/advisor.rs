@@ -1,43 +1,43 @@
-//! Checks of the process around the server that the server itself cannot make.
+//! Checks by the surrounding process that the server itself cannot make.
 
 use serde_json::Value;
 
 use crate::error::FieldError;
 
-/// A permission that a write needs beyond that to write: something acts on the object with permissions that its author
+/// A permission that a write needs in addition to the write itself: something acts on the object with permissions that its author
 /// may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequiredPermission {
-    /// The verb, such as `delete`.
+    /// Verb, such as `delete`.
     pub verb: &'static str,
-    /// The objects that the writer needs it on.
+    /// Objects for which the writer needs the permission.
     pub scope: PermissionScope,
-    /// The reason, as the refusal shows it.
+    /// Reason, as shown in the refusal.
     pub why: &'static str,
 }
 
-/// The objects that a permission is required on.
+/// Objects for which a permission is required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionScope {
-    /// The object that is written, and not only the subresource through which it is.
+    /// The written object itself, even if it is written through a subresource.
     Written,
     /// All objects of a kind.
     Kind {
         /// `apiVersion` of the kind.
         api_version: String,
-        /// The kind.
+        /// Kind.
         kind: String,
-        /// The only namespaces that matter, by name (for the kind Namespace the only objects); empty for all.
+        /// Names of the only relevant namespaces (for the kind Namespace, of the only objects); empty for all.
         namespaces: Vec<String>,
     },
 }
 
-/// Refuses and warns beyond the rules of the API: for kinds and annotations whose meaning is defined elsewhere.
+/// Refuses objects and warns beyond the rules of the API, for kinds and annotations whose meaning is defined elsewhere.
 pub trait Advisor: std::fmt::Debug + Send + Sync {
-    /// Returns the problems of an object of this group and kind; any refuses the request.
+    /// Returns the errors of an object of this group and kind; any error refuses the request.
     fn problems(&self, group: &str, kind: &str, object: &Value) -> Vec<FieldError>;
 
-    /// Returns the permissions that a write needs beyond that to write. `old` is the stored object of an update.
+    /// Returns the permissions that a write needs in addition to the write itself. `old` is the stored object of an update.
     fn required(
         &self,
         _group: &str,
@@ -48,12 +48,11 @@ pub trait Advisor: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Puts back into `new` what no subresource may change, as it is in `old`, and returns the names of what was put
-    /// back.
+    /// Restores fields in `new` that no subresource may change to those of `old`, and returns their names.
     fn restore(&self, _new: &mut Value, _old: &Value) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns warnings to the object's writer. `old` is the stored object of an update.
+    /// Returns warnings for the object's writer. `old` is the stored object of an update.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String>;
 }

@@ -1,4 +1,4 @@
-//! One request: what the operations share.
+//! A single request: the parts that operations share.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ use crate::resource::ResourceDefinition;
 use crate::schema::{self, json_type};
 use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
 
-/// Turns of a read-modify-write loop that others may spoil before the request gives up with a conflict.
+/// Maximum number of attempts of a read-modify-write loop before the request fails with a conflict.
 pub(crate) const MAX_TURNS: usize = 128;
 
-/// A request while it is worked on.
+/// A request in progress.
 pub(crate) struct Call<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) target: &'a RequestTarget,
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) warnings: Vec<String>,
-    /// Warnings of what may only observe the call.
+    /// Warnings from code that only has shared access to the call.
     pub(crate) noted: std::cell::RefCell<Vec<String>>,
 }
 
 /// Result of a conditional write.
 pub(crate) enum WriteResult {
-    /// It is stored, with this revision.
+    /// Stored with this revision.
     Done(Revision),
     /// Another write came first.
     Raced,
 }
 
-/// Write that belongs to the transaction: the usage of a quota, an allocation that a service takes or releases.
+/// Additional write of the transaction: the usage of a quota, an allocation that a service takes or releases.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub(crate) key: Key,
-    /// The version that was checked; 0 if there must be none.
+    /// Version that was checked; 0 if there must be none.
     pub(crate) revision: Revision,
-    /// The new state; `None` removes it.
+    /// New state; `None` removes the key.
     pub(crate) value: Option<bytes::Bytes>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Call<'a> {
         persist::object_key(self.resource(), &self.target.namespace, &self.target.name)
     }
 
-    /// Refuses to go on with a request whose time has passed, or whose client has left.
+    /// Fails if the deadline of the request has passed, or its client has disconnected.
     pub(crate) fn check_time(&self) -> Result<(), ApiError> {
         if (self.context.time_left)().is_zero() {
             return Err(ApiError::out_of_time());
@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn read(&self, key: &str) -> Result<Option<KeyValue>, ApiError> {
-        // Every turn of a loop begins with a read.
+        // Every iteration of a loop begins with a read.
         self.check_time()?;
         self.registry.storage.get(key, None).map(|answer| answer.item).map_err(persist::storage_error)
     }
@@ -89,12 +89,12 @@ impl<'a> Call<'a> {
         self.registry.converter.decode(self.resource(), stored, self.context.time_left)
     }
 
-    /// The stored form of a document of the resource.
+    /// Encodes a document of the resource for storage.
     pub(crate) fn encode(&self, object: &Value) -> Result<bytes::Bytes, ApiError> {
         self.registry.converter.encode(self.resource(), object, self.context.time_left)
     }
 
-    /// A document as it is after it was stored and read again, for dry runs: upstream asks the webhook there, too.
+    /// Returns a document as if it had been stored and read again, for dry runs: upstream calls the webhook in that case, too.
     pub(crate) fn as_if_stored(&self, object: Value) -> Result<Value, ApiError> {
         if !self.resource().asks_webhook() {
             return Ok(object);
@@ -112,7 +112,7 @@ impl<'a> Call<'a> {
         Ok(read)
     }
 
-    /// Writes if the key's last write is still the one given (0: absent); `None` removes.
+    /// Writes if the key's last write still has the given revision (0: absent); `None` removes the key.
     pub(crate) fn commit(
         &self,
         key: &Key,
@@ -122,7 +122,7 @@ impl<'a> Call<'a> {
         self.commit_charged(key, expected, value, &[])
     }
 
-    /// The same, with what else is written in its transaction.
+    /// Writes like [`Self::commit`], with additional writes in the same transaction.
     pub(crate) fn commit_charged(
         &self,
         key: &Key,
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
         value: Option<bytes::Bytes>,
         charges: &[Charge],
     ) -> Result<WriteResult, ApiError> {
-        // Webhooks may have been asked since the last read.
+        // Webhooks may have been called since the last read.
         self.check_time()?;
         let write = match value {
             Some(value) => Write::Put(Arc::clone(key), value),
@@ -182,7 +182,7 @@ impl<'a> Call<'a> {
         Ok(self.answer(code, object))
     }
 
-    /// A document that was never stored (dry run, subresources with a kind of their own).
+    /// Answers with a document that was never stored (dry run, subresources with a separate kind).
     pub(crate) fn answer_value(&mut self, code: u16, value: Value) -> Response {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().into();
         let type_meta = Arc::new(TypeMeta { api_version: text("apiVersion"), kind: text("kind") });
@@ -199,7 +199,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn not_found(&self, name: &str) -> ApiError {
-        // Upstream names this one kind in the singular.
+        // Upstream names only this kind in the singular.
         let resource = match &*self.resource().resource {
             "componentstatuses" => "componentstatus",
             resource => resource,
@@ -219,12 +219,12 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn invalid(&self, name: &str, errors: &[FieldError]) -> ApiError {
-        // Upstream checks both groups' events as those of the core group.
+        // Upstream checks the events of both groups as those of the core group.
         let group = if &*self.resource().group == "events.k8s.io" { "" } else { &*self.resource().group };
         ApiError::invalid(group, &self.resource().kind, name, errors)
     }
 
-    /// A body of POST or PUT as a document of the resource: kind checked, types checked, defaults filled in.
+    /// Decodes the body of a POST or PUT to a document of the resource: checks kind and types, and sets defaults.
     pub(crate) fn take_body(
         &mut self,
         body: crate::api::RequestBody,
@@ -245,7 +245,7 @@ impl<'a> Call<'a> {
         Ok(object)
     }
 
-    /// apiVersion and kind must be those of the resource; missing ones are filled in.
+    /// Checks that apiVersion and kind are those of the resource; sets missing ones.
     pub(crate) fn check_kind(&self, object: &mut Value) -> Result<(), ApiError> {
         let resource = self.resource();
         let (kind, wanted) = (&*resource.kind, resource.api_version());
@@ -286,8 +286,8 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Checks what admission has made of apiVersion and kind, and fills in missing ones. It decodes what it has changed and
-    /// finds out itself that it is of another kind: the client did nothing wrong.
+    /// Checks apiVersion and kind after admission, and sets missing ones. The server decodes what admission has changed and
+    /// discovers the wrong kind itself, because the client did nothing wrong.
     pub(crate) fn check_changed_kind(&self, object: &mut Value) -> Result<(), ApiError> {
         let resource = self.resource();
         let text = |key: &str| object.as_object().and_then(|map| text_member(map, key));
@@ -314,13 +314,13 @@ impl<'a> Call<'a> {
         ))
     }
 
-    /// Says why a document of another kind is none of the resource's, in upstream's words.
+    /// Explains why a document of another kind does not belong to the resource, in upstream's wording.
     fn other_kind_problem(&self, object: &Value, version: &str, kind: &str) -> String {
         let resource = self.resource();
         schema::problem_of_other_kind((&resource.group, &resource.kind), (version, kind), object)
     }
 
-    /// `metadata.namespace` must be that of the path, or missing.
+    /// Checks that `metadata.namespace` is missing or that of the path.
     pub(crate) fn check_namespace(&self, object: &Value) -> Result<(), ApiError> {
         let (given, wanted) = (meta::text(object, "namespace"), &self.target.namespace);
         if wanted.is_empty() || given.is_empty() || given == wanted {
@@ -330,13 +330,13 @@ impl<'a> Call<'a> {
         Err(ApiError::bad_request(why))
     }
 
-    /// The same, and a missing one is filled in.
+    /// Checks `metadata.namespace`, and sets a missing one.
     pub(crate) fn settle_namespace(&self, object: &mut Value) -> Result<(), ApiError> {
         if self.resource().namespaced() {
             self.check_namespace(object)?;
             meta::metadata_mut(object).insert("namespace".into(), self.target.namespace.as_str().into());
         } else {
-            // Upstream takes it for a slip and drops it.
+            // Upstream considers it a mistake and drops it.
             meta::metadata_mut(object).remove("namespace");
         }
         Ok(())

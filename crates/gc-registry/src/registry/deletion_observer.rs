@@ -1,4 +1,4 @@
-//! Users of deletions, for an observer beside the server: an object does not record them.
+//! Reports deletions with their users to an observer outside the server, because an object does not record them.
 
 use gc_types::PropagationPolicy;
 
@@ -6,7 +6,7 @@ use crate::api::UserInfo;
 use crate::error::ApiError;
 use crate::resource::ResourceDefinition;
 
-/// The definition whose deletion takes its objects along.
+/// A definition whose deletion includes its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminatingDefinition {
     /// `metadata.uid`
@@ -15,36 +15,36 @@ pub struct TerminatingDefinition {
     pub since: String,
 }
 
-/// One deletion.
+/// A deletion.
 #[derive(Debug)]
 pub struct ObservedDeletion<'a> {
     /// Resource of the deleted object.
     pub resource: &'a ResourceDefinition,
-    /// Its namespace; empty at cluster scope.
+    /// Namespace of the object; empty at cluster scope.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the object.
     pub name: &'a str,
-    /// Its UID.
+    /// UID of the object.
     pub uid: &'a str,
-    /// The version that was deleted.
+    /// Version that was deleted.
     pub resource_version: u64,
     /// The user.
     pub user: &'a UserInfo,
-    /// The program, as far as the request names it.
+    /// Program, if the request names it.
     pub program: &'a str,
-    /// True if it was asked for as an eviction.
+    /// True if the deletion was requested as an eviction.
     pub is_eviction: bool,
-    /// The policy that was asked for.
+    /// Requested policy.
     pub policy: Option<PropagationPolicy>,
-    /// The definition, where no request deletes the object.
+    /// Definition, if no request deletes the object.
     pub definition: Option<&'a TerminatingDefinition>,
-    /// Why it was not deleted, if it was not.
+    /// Reason why the object was not deleted, if so.
     pub failure: Option<&'a ApiError>,
 }
 
-/// Observes the deletions of a server: each object once, when it is marked, or removed without having been marked. Called by
-/// the request itself, so it must not block.
+/// Observes the deletions of a server: each object once, when it is marked, or when it is removed without having been marked.
+/// Called by the request itself, so it must not block.
 pub trait DeletionObserver: std::fmt::Debug + Send + Sync {
-    /// An object was deleted, or could not be with its definition.
+    /// Called when an object was deleted, or could not be deleted with its definition.
     fn observed(&self, deletion: &ObservedDeletion<'_>);
 }

@@ -1,4 +1,4 @@
-//! Records of the servers themselves, beside the objects: through them, several servers on one store agree.
+//! Records of the servers themselves, stored beside the objects: several servers on one store coordinate through them.
 
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ impl Registry {
     /// Reads a record.
     ///
     /// # Errors
-    /// Those of [`crate::storage::Storage::get`].
+    /// Fails like [`crate::storage::Storage::get`].
     pub fn server_record(&self, name: &str) -> Result<Option<ServerRecord>, StorageError> {
         let found = self.storage.get(&key(name), None)?.item;
         let record = |item: crate::storage::KeyValue| ServerRecord {
@@ -37,7 +37,7 @@ impl Registry {
     /// Reads all records whose names begin with a path.
     ///
     /// # Errors
-    /// Those of [`crate::storage::Storage::range`].
+    /// Fails like [`crate::storage::Storage::range`].
     pub fn server_records(&self, path: &str) -> Result<Vec<ServerRecord>, StorageError> {
         let found = self.storage.range(&key(path), &RangeOptions::default())?;
         let record = |item: crate::storage::KeyValue| {
@@ -47,11 +47,11 @@ impl Registry {
         Ok(found.items.into_iter().filter_map(record).collect())
     }
 
-    /// Writes or removes a record if its last write still has this revision (0: if it does not exist). Returns the revision of
-    /// the write; `None` if another server was faster, and nothing was written.
+    /// Writes or removes a record if its last write still has this revision (0: if it does not exist). Returns the revision of the
+    /// write; `None` if another server was faster, in which case nothing was written.
     ///
     /// # Errors
-    /// Those of [`crate::storage::Storage::commit`].
+    /// Fails like [`crate::storage::Storage::commit`].
     pub fn write_server_record(
         &self,
         name: &str,
@@ -71,7 +71,7 @@ impl Registry {
     }
 }
 
-/// Reports whether a key is that of a record.
+/// Reports whether a key belongs to a record.
 pub(crate) fn is_record(key: &str) -> bool {
     key.starts_with(PREFIX)
 }

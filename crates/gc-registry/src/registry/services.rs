@@ -1,6 +1,6 @@
-//! Addresses and node ports of services. Each is taken in the transaction that writes the service, and released in the one
-//! that removes it or its need: an address by the IPAddress of its name, as upstream has it; a node port by a key of its own,
-//! which no API shows.
+//! Addresses and node ports of services. Each is taken in the transaction that writes the service, and released in the one that
+//! removes the service or its need for it. An address is taken by the IPAddress of its name, as upstream; a node port by a separate
+//! key, which no API shows.
 
 mod allocate;
 mod ranges;
@@ -26,7 +26,7 @@ pub use ranges::{RangeError, ServiceRanges};
 const ADDRESSES: &str = "/networking.k8s.io/ipaddresses/";
 const NODE_PORTS: &str = "/ranges/nodeports/";
 
-/// The key that a place is taken by.
+/// Returns the key by which an allocation is taken.
 fn key(place: Allocation) -> Key {
     match place {
         Allocation::Address(address) => format!("{ADDRESSES}{address}").into(),
@@ -95,7 +95,8 @@ impl Registry {
         places.map(|place| Ok((key(place), self.note(place, service, context)?))).collect()
     }
 
-    /// Notes the places of services that were stored before places were noted, or by a server that does not.
+    /// Records the allocations of services that were stored before allocations were recorded, or by a server that does not record
+    /// them.
     pub(crate) fn note_places(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         let Some(services) = catalog::builtin("", "v1", "services") else { return Ok(()) };
         let prefix = persist::resource_prefix(services);
@@ -106,7 +107,7 @@ impl Registry {
         for item in &stored.items {
             let service = persist::decode(services, item)?;
             for place in held(&service) {
-                // The first of two services that share a place keeps it.
+                // If two services share an allocation, the first one keeps it.
                 if taken.insert(place) {
                     missing.push((key(place), self.note(place, &service, context)?));
                 }
@@ -122,8 +123,8 @@ impl Call<'_> {
         self.resource().is("", "services")
     }
 
-    /// Gives a service what its type needs and it lacks, and returns the places that it chose: the request names none of
-    /// them, so another may be chosen if they are taken before the service is written.
+    /// Gives a service the allocations that its type needs and that it lacks, and returns those that were chosen: the request does
+    /// not name them, so others may be chosen if they are taken before the service is written.
     pub(crate) fn allocate(
         &self,
         service: &mut Value,
@@ -156,8 +157,8 @@ impl Call<'_> {
         Ok(allocator.own.difference(&own).copied().collect())
     }
 
-    /// Returns the allocations and releases of a write's transaction; 422 for one that is taken or cannot be had. If
-    /// a place that was `chosen` is taken meanwhile, the transaction fails, and the write begins again.
+    /// Returns the allocations and releases for a write's transaction; fails with a 422 for one that is taken or invalid. If a
+    /// `chosen` one is taken in the meantime, the transaction fails, and the write starts over.
     pub(crate) fn places(
         &self,
         new: &Value,
@@ -170,7 +171,7 @@ impl Call<'_> {
         }
         let (now, before) = (held(new), old.map(held).unwrap_or_default());
         let mut charges = Vec::new();
-        // A dry run shows a placeholder instead of an address; it is not taken.
+        // A dry run shows a placeholder instead of an address, which is not taken.
         let shown = Allocation::Address(self.registry.config.service_ranges.first_address());
         for place in now.difference(&before).filter(|place| !dry_run || **place != shown) {
             if !chosen.contains(place) {
@@ -215,7 +216,8 @@ impl Call<'_> {
         Ok(is_its_own.then_some(Charge { key, revision: stored.mod_revision, value: None }))
     }
 
-    /// A dry run looks only at the ranges of addresses, and only at the ports that are taken, as upstream's.
+    /// Checks that an allocation is free. Like upstream's, a dry run only checks the ranges of addresses, and only whether ports
+    /// are taken.
     fn check_free(&self, place: Allocation, service: &Value, dry_run: bool) -> Result<(), ApiError> {
         let ranges = &self.registry.config.service_ranges;
         let is_taken = self.registry.is_taken(place)?;

@@ -1,4 +1,4 @@
-//! Schemas of the built-in types, made at the first use of a definition from the table of facts.
+//! Schemas of the built-in types, built from the table of facts at the first use of a definition.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::kubernetes::KubernetesVersion;
 
-/// Definitions by name. Grows with the kinds that are asked for and is bounded by the table of facts.
+/// Definitions by name. Grows with the kinds in use, and is bounded by the table of facts.
 static DEFINITIONS: Mutex<BTreeMap<Arc<str>, Arc<Schema>>> = Mutex::new(BTreeMap::new());
 
-/// The schema of a built-in kind, or `None` if there is no such kind.
+/// Returns the schema of a built-in kind, or `None` if there is no such kind.
 #[must_use]
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Arc<Schema>> {
     static ROOTS: Mutex<BTreeMap<table::Row, Arc<Schema>>> = Mutex::new(BTreeMap::new());
@@ -26,7 +26,7 @@ pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Arc<Schema>> {
     Some(schema)
 }
 
-/// The name of the definition of a kind, such as `io.k8s.api.apps.v1.Deployment`.
+/// Returns the name of a kind's definition, such as `io.k8s.api.apps.v1.Deployment`.
 #[must_use]
 pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> String {
     let package = match group {
@@ -40,18 +40,18 @@ pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> String 
     format!("{}{package}.{version}.{kind}", facts::PREFIX)
 }
 
-/// Group, version and name of every built-in kind.
+/// Returns group, version and name of every built-in kind.
 pub(crate) fn kinds() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     table::of(KubernetesVersion::chosen())
 }
 
-/// The definition of a name that a schema refers to. The table names every definition that it refers to, so
-/// the fallback to "anything" is never taken; it stands in place of a panic.
+/// Returns the definition with a name that a schema refers to. The table contains every definition that it refers to, so the
+/// fallback to "anything" is never used; it only avoids a panic.
 pub(super) fn definition(name: &str) -> Arc<Schema> {
     definition_named(name).unwrap_or_default()
 }
 
-/// A definition by its whole name, or `None` if the table does not have it.
+/// Returns a definition by its full name, or `None` if the table lacks it.
 #[must_use]
 pub(crate) fn definition_named(name: &str) -> Option<Arc<Schema>> {
     let mut definitions = DEFINITIONS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ fn make(name: &str) -> Option<Schema> {
     Some(schema)
 }
 
-/// Types that encode themselves, by the last parts of their names.
+/// Returns the schema of a type that encodes itself, by the last parts of its name.
 fn special(name: &str) -> Option<Node> {
     let (path, last) = name.rsplit_once('.')?;
     Some(match last {
@@ -134,7 +134,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
         }
     }
     property.map_type = (!map.is_empty()).then_some(ownership(map == "atomic"));
-    // Raw objects are one unit to server-side apply.
+    // Raw objects are a unit in server-side apply.
     property.atomic =
         map == "atomic" || matches!(code, TypeCode::Definition(name) if name.ends_with(".RawExtension"));
     property.schema = match code {
@@ -153,7 +153,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             schema.into()
         }
     };
-    // Go always encodes structs that are no pointers, and whatever is not marked as omitted when empty.
+    // Go always encodes structs that are not pointers, and fields that are not marked as omitted when empty.
     let is_struct = matches!(code, TypeCode::Definition(_)) && !property.pointer;
     property.always = if is_struct { !omit_zero } else { !property.omit_empty };
     property
@@ -173,7 +173,7 @@ fn list_type(kind: &str, keys: &str) -> ListType {
     }
 }
 
-/// A schema that stands in a field, in items or in values.
+/// Returns the schema for use in a field, in items or in values.
 fn inline(code: TypeCode) -> Schema {
     let (node, go) = match code {
         TypeCode::Definition(_) => (Node::Any, None),
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use crate::schema::descriptions::descriptions;
 
-    /// Every kind has a definition, every definition refers to definitions that the table has, and list and
-    /// merge keys name fields of the items.
+    /// Every kind must have a definition, every definition may only refer to definitions in the table, and list and merge keys must
+    /// name fields of the items.
     #[test]
     fn the_table_is_complete_and_coherent() {
         for (group, version, kind) in kinds() {
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// The same of the table of each version, without building its schemas: a process has one version.
+    /// Checks the table of each version without building its schemas, because a process has a single version.
     #[test]
     fn the_table_of_each_version_refers_to_its_own_types() {
         for version in KubernetesVersion::ALL {
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// The descriptions come from another source than the facts: both know the same definitions and fields.
+    /// The descriptions come from another source than the facts: both must contain the same definitions and fields.
     #[test]
     fn facts_and_descriptions_know_the_same_fields() {
         let mut missing = Vec::new();

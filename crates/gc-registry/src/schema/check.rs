@@ -1,4 +1,4 @@
-//! Check of a document against the types of a built-in kind, in the words of Go's JSON decoder.
+//! Checks a document against the types of a built-in kind, with the errors of Go's JSON decoder.
 
 use std::borrow::Cow;
 
@@ -13,19 +13,19 @@ use super::{IntegerFormat, Node, Schema, StringFormat};
 /// Go's layout of `metav1.MicroTime`.
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Where the decoder is: the innermost struct, and the fields that lead there.
+/// Position of the decoder: the innermost struct, and the fields that lead there.
 struct DecoderPosition<'a> {
     struct_name: &'a str,
     fields: Vec<&'a str>,
 }
 
-/// A type with a decoder of its own, which has an error of its own.
+/// Error of a type with its own decoder.
 const SCHEMA_OR_BOOLEAN: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool";
 
-/// Checks the types of a document of a built-in kind. The error is worded as Go's decoder does it, such as
-/// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`; it becomes a
-/// 400. `null` fits everywhere, and unknown fields are not checked.
+/// Checks the types of a document of a built-in kind. The error, which becomes a 400, has the wording of Go's decoder, such as
+/// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`. `null` is valid everywhere, and
+/// unknown fields are not checked.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &mut DecoderPosition { struct_name: "", fields: Vec::new() })
 }
@@ -85,7 +85,7 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut DecoderPosition<'
     }
 }
 
-/// Bytes may be given as a list of numbers, as Go's decoder takes them.
+/// Checks an item of bytes given as a list of numbers, which Go's decoder accepts.
 fn check_byte(item: &Value, place: &DecoderPosition<'_>) -> Result<(), String> {
     match item {
         Value::Null => Ok(()),
@@ -95,7 +95,7 @@ fn check_byte(item: &Value, place: &DecoderPosition<'_>) -> Result<(), String> {
     }
 }
 
-/// Reports whether Go's type embeds the one that says what a document is: an object inside another.
+/// Reports whether Go's type embeds the type information of a document, as for an object inside another.
 fn is_typed(struct_name: &str) -> bool {
     matches!(struct_name, "DeleteOptions" | "PersistentVolumeClaim")
 }
@@ -115,8 +115,8 @@ fn mismatch_of(found: &str, wanted: &str, place: &DecoderPosition<'_>) -> String
     )
 }
 
-/// Brings a document that a strategic merge patch has made into its types: upstream does not decode it, but converts the
-/// generic document, where a number that does not fit its type is cut to it. The error is worded as there.
+/// Converts the result of a strategic merge patch to its types. Upstream does not decode it, but converts the generic document, and
+/// truncates a number that does not fit its type. The error has upstream's wording.
 pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> {
     match (&schema.node, &mut *value) {
         (Node::String(StringFormat::Byte), Value::String(_)) => {
@@ -141,7 +141,7 @@ pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> 
         }
         (Node::Integer(format), Value::Number(number)) => {
             let whole = number.as_i64().or_else(|| {
-                // Go's conversion of a number that is too large for any integer gives the least one.
+                // Go converts a number that is too large for any integer to the smallest one.
                 let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
                 Some(float_to_integer(float))
             });
@@ -152,7 +152,7 @@ pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> 
             Ok(())
         }
         (Node::IntOrString, Value::Number(number)) => {
-            // It is written and read again, and written without a fraction.
+            // The number is written and read again, and written without a fraction.
             let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
             let whole = whole.map(float_to_integer).filter(|whole| i32::try_from(*whole).is_ok());
             if let Some(whole) = whole {
@@ -186,7 +186,7 @@ pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> 
     }
 }
 
-/// The kind of a value in Go's generic document.
+/// Returns the kind of a value in Go's generic document.
 fn generic_type(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "map",
@@ -206,7 +206,7 @@ fn cut(whole: i64, format: IntegerFormat) -> i64 {
     }
 }
 
-/// A whole number as an integer; one that is too large is the least integer.
+/// Converts a whole number to an integer; one that is too large becomes the smallest integer.
 #[allow(clippy::cast_possible_truncation)]
 fn float_to_integer(float: f64) -> i64 {
     if float.abs() < 9.2e18 { float as i64 } else { i64::MIN }
@@ -252,7 +252,7 @@ fn go_type(schema: &Schema) -> String {
     }
 }
 
-/// The type of items and values. A time is a text only to its own decoder.
+/// Returns the type of items and values. Only the decoder of a time itself treats it as a text.
 fn go_element(schema: &Schema) -> String {
     match schema.node {
         Node::String(StringFormat::DateTime) => "v1.Time".into(),
@@ -275,7 +275,7 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
         }
         StringFormat::DateTime => check_time(text, "2006-01-02T15:04:05Z07:00"),
         StringFormat::MicroTime => {
-            // Unlike with times in seconds, there must be six digits.
+            // In contrast to times in seconds, there must be exactly six digits.
             let digits = text
                 .get("2006-01-02T15:04:05".len()..)
                 .and_then(|rest| rest.strip_prefix('.'))
@@ -290,18 +290,18 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
     }
 }
 
-/// A text in base64 without its line breaks, which Go's decoder passes over.
+/// Returns a base64 text without its line breaks, which Go's decoder skips.
 pub(crate) fn without_line_breaks(text: &str) -> Cow<'_, str> {
     if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], "").into() } else { text.into() }
 }
 
-/// The offset in a text with line breaks of an offset in the same text without them.
+/// Converts an offset in a text without line breaks to the offset in the same text with them.
 fn with_line_breaks(text: &str, offset: usize) -> usize {
     let rest = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
     rest.map(|(at, _)| at).nth(offset).unwrap_or(text.len())
 }
 
-/// Where Go says that a text in base64 is wrong.
+/// Returns the offset at which Go reports an error in a base64 text.
 pub(crate) fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
     match error {
         // Go reports the byte after the padding, not the padding.
@@ -338,14 +338,14 @@ fn time_error(text: &str, layout: &str, problem: &TimeProblem<'_>) -> String {
 
 /// Error of Go's time parser.
 enum TimeProblem<'t> {
-    /// The rest of the text is not the next element of the layout.
+    /// The rest of the text does not match the next element of the layout.
     Elsewhere(&'t str, &'static str),
     OutOfRange(&'static str),
     /// Text follows the time.
     Extra(&'t str),
 }
 
-/// Why a text is not a time in a layout of `metav1`, found as Go's parser finds it: from left to right.
+/// Explains why a text is not a time in a layout of `metav1`, checking from left to right like Go's parser.
 fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
     const ELEMENTS: [(&str, usize, &str, u32, u32); 6] = [
         ("2006", 4, "-", 0, 9999),
@@ -395,13 +395,12 @@ fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
     }
 }
 
-/// Reports whether the day is one of its month, in a text that begins with date and time. There are no leap seconds,
-/// in Go.
+/// Reports whether the day exists in its month, in a text that begins with date and time. Go has no leap seconds.
 fn has_day(text: &str) -> bool {
     text.get(.."2006-01-02T15:04:05".len()).is_some_and(|text| text.parse::<jiff::civil::DateTime>().is_ok())
 }
 
-/// A decimal number with a suffix: `100m`, `1.5Gi`, `1e3`.
+/// Checks a decimal number with a suffix, such as `100m`, `1.5Gi` or `1e3`.
 fn check_quantity(text: &str) -> Result<(), String> {
     const SUFFIXES: [&str; 16] =
         ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];

@@ -1,4 +1,4 @@
-//! The order in which Go declares the fields of the built-in types, and so writes them.
+//! The order in which Go declares, and therefore writes, the fields of built-in types.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -6,22 +6,22 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::builtin::definition_name;
 use super::facts::{self, TypeCode};
 
-/// The name of the type that stands for kinds whose fields are in no table: tables, discovery.
+/// Name of the type that stands for kinds whose fields are in no table: tables, discovery.
 const DOCUMENT: &str = "Document";
 const DOCUMENT_FIELDS: &str =
     " kind s\n apiVersion s\n metadata =apimachinery.pkg.apis.meta.v1.ObjectMeta\n items [=Document\n";
 const META: &str = "apimachinery.pkg.apis.meta.v1";
-/// The groups of Kubernetes whose names have two parts before `.k8s.io`; definitions of others have such names as well.
+/// Groups of Kubernetes whose names have two parts before `.k8s.io`; definitions of others use such names as well.
 const LONG_GROUPS: [&str; 3] =
     ["flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "rbac.authorization.k8s.io"];
 
-/// Returns whether a group is one of Kubernetes itself, whose types are declared in Go.
+/// Reports whether a group belongs to Kubernetes itself, whose types are declared in Go.
 pub(crate) fn is_declared(group: &str) -> bool {
     let short = group.strip_suffix(".k8s.io").unwrap_or(group);
     !short.contains('.') || LONG_GROUPS.contains(&group)
 }
 
-/// The fields of a struct, sorted by name.
+/// Fields of a struct, sorted by name.
 #[derive(Debug)]
 struct Declared {
     fields: Box<[Field]>,
@@ -30,13 +30,13 @@ struct Declared {
 #[derive(Debug)]
 struct Field {
     name: &'static str,
-    /// Place in the declaration.
+    /// Position in the declaration.
     place: usize,
-    /// The number of lists and maps around the type.
+    /// Number of lists and maps around the type.
     layers: u8,
-    /// The name of the type, if it is a struct.
+    /// Name of the type, if it is a struct.
     of: Option<&'static str>,
-    /// That type, once it was needed: types contain each other.
+    /// The type, resolved when first needed, because types contain each other.
     declared: OnceLock<Option<&'static Declared>>,
 }
 
@@ -48,9 +48,9 @@ impl Field {
 }
 
 impl Declared {
-    /// Returns the type of a name in the table of facts. Types without fields encode themselves.
+    /// Returns the type with a name in the table of facts. Types without fields encode themselves.
     fn named(name: &str) -> Option<&'static Self> {
-        /// Grows with the types that are written and is bounded by the table of facts.
+        /// Grows with the types that are written, and is bounded by the table of facts.
         static MADE: Mutex<BTreeMap<&'static str, &'static Declared>> = Mutex::new(BTreeMap::new());
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = made.get(name) {
@@ -88,8 +88,7 @@ fn field((place, (name, code, _)): (usize, (&'static str, TypeCode, facts::Flags
     Field { name, place, layers, of, declared: OnceLock::new() }
 }
 
-/// The type of a value, as far as it has an order: a struct within lists and maps, whose own members are in order of
-/// their names.
+/// Type of a value, as far as it determines an order: a struct within lists and maps, whose own members are ordered by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     layers: u8,
@@ -97,33 +96,33 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Everything in order of names.
+    /// Orders everything by name.
     pub(crate) const BY_NAME: Self = Self { layers: 0, declared: None };
 
-    /// The shape of a kind, which is by name for custom resources.
+    /// Returns the shape of a kind; custom resources are ordered by name.
     pub(crate) fn of_kind(group: &str, version: &str, kind: &str) -> Self {
         if !is_declared(group) {
             return Self::BY_NAME;
         }
         let of_kind = definition_name(group, version, kind);
         let declared = of_kind.strip_prefix(facts::PREFIX).and_then(Declared::named);
-        // Types of no group, such as lists of resources, belong to none of its packages either.
+        // Types without a group, such as lists of resources, do not belong to a group's package either.
         let declared =
             declared.or_else(|| Declared::named(&format!("{META}.{kind}")).filter(|_| group.is_empty()));
         Self { layers: 0, declared: declared.or_else(|| Declared::named(DOCUMENT)) }
     }
 
-    /// The shape of `metadata` of an object of any kind.
+    /// Returns the shape of an object's `metadata`, which all kinds share.
     pub(crate) fn of_metadata() -> Self {
         Self { layers: 0, declared: Declared::named(&format!("{META}.ObjectMeta")) }
     }
 
-    /// Reports whether everything within is in order of names.
+    /// Reports whether everything inside is ordered by name.
     pub(crate) fn is_by_name(self) -> bool {
         self.declared.is_none()
     }
 
-    /// The place and the shape of a member. What has no place follows those that have one.
+    /// Returns the position and the shape of a member. Members without a position follow those that have one.
     pub(crate) fn member(self, name: &str) -> (usize, Self) {
         if self.layers > 0 {
             return (usize::MAX, self.item());
@@ -135,12 +134,12 @@ impl Shape {
         }
     }
 
-    /// Reports whether the members have places of their own.
+    /// Reports whether the members have declared positions.
     pub(crate) fn has_places(self) -> bool {
         self.layers == 0 && self.declared.is_some()
     }
 
-    /// The shape of an item of a list.
+    /// Returns the shape of an item of a list.
     pub(crate) fn item(self) -> Self {
         match self.layers.checked_sub(1) {
             Some(layers) => Self { layers, ..self },

@@ -1,13 +1,12 @@
-//! The bound of all recursion over documents.
+//! The limit of all recursion over documents.
 
 use serde_json::Value;
 
-/// Maximum nesting of documents. Bodies are stopped at 128 levels where they are parsed; patches can build a
-/// little more out of parts, and everything that walks a document recursively relies on this bound.
+/// Maximum nesting of documents. Bodies are limited to 128 levels when they are parsed; patches can build slightly deeper documents
+/// from parts, and all recursive code relies on this limit.
 pub const MAX_DEPTH: usize = 256;
 
-/// Returns the nesting of a document: 0 for scalars. Gives up at the bound, so that its own recursion is
-/// bounded; `None` then.
+/// Returns the nesting of a document: 0 for scalars. Gives up at the limit, which bounds its own recursion, and returns `None`.
 #[must_use]
 pub fn depth(value: &Value) -> Option<usize> {
     fn walk(value: &Value, left: usize) -> Option<usize> {

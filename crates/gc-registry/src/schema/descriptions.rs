@@ -1,4 +1,4 @@
-//! Descriptions of the published types, as `kubectl explain` shows them.
+//! Descriptions of the published types, as shown by `kubectl explain`.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,16 +10,16 @@ use crate::kubernetes::KubernetesVersion;
 #[allow(clippy::unwrap_used)] // a broken assumption should stop the test
 mod tests;
 
-/// A line for each definition, sorted: `["io.k8s.…", {"field": "what it is"}]`. The empty field is the definition itself. Written by
-/// `scripts/kubernetes-version`; the test beside it compares it with `k8s-openapi`.
+/// Descriptions with one line per definition, sorted: `["io.k8s.…", {"field": "description"}]`. The empty field is the definition
+/// itself. Written by `scripts/kubernetes-version`; a test compares it with `k8s-openapi`.
 const FILE: &str = include_str!("descriptions.jsonl");
-/// Texts that 1.37 has otherwise; `null` for a field or a definition that it has not.
+/// Texts that differ in 1.37; `null` for a field or a definition that it lacks.
 const DIFFERENCE_1_37: &str = include_str!("descriptions-1.37.jsonl");
 
-/// The descriptions of a definition, by field; the empty field is the definition itself.
+/// Descriptions of a definition by field; the empty field is the definition itself.
 pub(crate) type Fields = BTreeMap<String, Box<str>>;
 
-/// The descriptions of the kinds' definitions, by definition. Parsed once, at the first request for a document that shows them.
+/// Returns the descriptions of all definitions. Parsed once, at the first request for a document that contains them.
 #[must_use]
 pub(crate) fn descriptions() -> &'static BTreeMap<String, Fields> {
     static DESCRIPTIONS: OnceLock<BTreeMap<String, Fields>> = OnceLock::new();
@@ -37,14 +37,14 @@ fn descriptions_of(version: KubernetesVersion) -> BTreeMap<String, Fields> {
     all
 }
 
-/// The description of one field of a definition (without prefix), for whoever needs few of them: nothing is kept.
+/// Returns the description of one field of a definition (without prefix), for callers that need only a few: nothing is cached.
 #[must_use]
 pub(crate) fn description(definition: &str, field: &str) -> Option<Box<str>> {
     let begin = format!("[\"{}{definition}\",", facts::PREFIX);
     let line_of = |text: &'static str| text.lines().find(|line| line.starts_with(&begin));
     let difference = KubernetesVersion::chosen().difference(DIFFERENCE_1_37);
     if let Some((_, change)) = line_of(difference).and_then(parsed_change) {
-        // A field that is not among the changes has the same text in both versions.
+        // A field without a change has the same text in both versions.
         if let Some(changed) = change?.remove(field) {
             return changed;
         }
@@ -53,7 +53,7 @@ pub(crate) fn description(definition: &str, field: &str) -> Option<Box<str>> {
     fields.remove(field)
 }
 
-/// Changed texts by field; `None` for a field that is gone.
+/// Changed texts by field; `None` for a removed field.
 type Changes = BTreeMap<String, Option<Box<str>>>;
 
 fn apply(changes: Changes, fields: &mut Fields) {

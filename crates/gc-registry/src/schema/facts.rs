@@ -1,5 +1,5 @@
-//! The table of facts about the fields of the built-in types: `facts.txt`, written by `scripts/kubernetes-version`;
-//! `scripts/type-facts` says what the columns mean.
+//! The table of facts about the fields of built-in types: `facts.txt`, written by `scripts/kubernetes-version`;
+//! `scripts/type-facts` describes the columns.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,10 +10,10 @@ use crate::kubernetes::KubernetesVersion;
 pub(super) const PREFIX: &str = "io.k8s.";
 
 const TABLE: &str = include_str!("facts.txt");
-/// Types that 1.37 has otherwise, and `-NAME` for those that it has not.
+/// Types that differ in 1.37, and `-NAME` for those that it lacks.
 const DIFFERENCE_1_37: &str = include_str!("facts-1.37.txt");
 
-/// One type: its attributes, and the lines of its fields.
+/// A type: its attributes, and the lines of its fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fact {
     attributes: &'static str,
@@ -25,22 +25,22 @@ impl Fact {
         self.attributes.split(' ').find_map(|attribute| attribute.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Reports whether the type is one unit to server-side apply.
+    /// Reports whether the type is a unit in server-side apply.
     pub(super) fn atomic(&self) -> bool {
         self.attribute("map") == Some("atomic")
     }
 
-    /// The discriminator and the members of a union: `type/queuing:Queuing`.
+    /// Returns the discriminator and the members of a union: `type/queuing:Queuing`.
     pub(super) fn union(&self) -> Option<&'static str> {
         self.attribute("union")
     }
 
-    /// The text of the fields, a line each, in the order of declaration.
+    /// Returns the text of the fields, one per line, in the order of declaration.
     pub(super) fn lines(&self) -> &'static str {
         self.fields
     }
 
-    /// The lines of the fields, in the order of declaration.
+    /// Returns the lines of the fields, in the order of declaration.
     pub(super) fn fields(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.fields.lines()
     }
@@ -61,11 +61,11 @@ fn table_of(version: KubernetesVersion) -> Table {
     facts
 }
 
-/// Adds the types of a text, each in place of the one of its name, and removes those that it says are gone.
+/// Adds the types in a text, replacing those of the same name, and removes those marked as gone.
 fn read(text: &'static str, facts: &mut Table) {
     let mut rest = text;
     while let Some((head, after)) = rest.split_once('\n') {
-        // The fields are indented: they end where a line begins with anything else.
+        // The fields are indented, so they end at the first line that is not.
         let mut end = 0;
         for line in after.split_inclusive('\n').take_while(|line| line.starts_with(' ')) {
             end += line.len();
@@ -79,17 +79,17 @@ fn read(text: &'static str, facts: &mut Table) {
     }
 }
 
-/// The facts of a type by its name without the prefix.
+/// Returns the facts of a type by its name without the prefix.
 pub(super) fn of(name: &str) -> Option<Fact> {
     table().get(name).copied()
 }
 
-/// The facts of a type, and its name as the table has it.
+/// Returns the facts of a type, and its name as in the table.
 pub(super) fn entry(name: &str) -> Option<(&'static str, Fact)> {
     table().get_key_value(name).map(|(name, fact)| (*name, *fact))
 }
 
-/// The table of a version, for tests.
+/// Returns the table of a version, for tests.
 #[cfg(test)]
 pub(super) fn types_of(version: KubernetesVersion) -> impl Iterator<Item = (&'static str, Fact)> {
     table_of(version).into_iter()
@@ -106,20 +106,20 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     table().keys().copied()
 }
 
-/// The type of a field, of items or of values.
+/// Type of a field, of items or of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypeCode {
-    /// A definition by its name without the prefix.
+    /// A definition, by its name without the prefix.
     Definition(&'static str),
-    /// A scalar by its letter, with the name of its Go type and the values of an enumeration.
+    /// A scalar, by its letter, with the name of its Go type and the values of an enumeration.
     Scalar(char, Option<&'static str>),
-    /// A list of what the code says.
+    /// A list of the type that the code describes.
     List(&'static str, Option<&'static str>),
-    /// A map to what the code says.
+    /// A map to the type that the code describes.
     Map(&'static str, Option<&'static str>),
 }
 
-/// Reads a code such as `[=api.core.v1.Container` or `s<v1.Protocol|SCTP|TCP|UDP>`.
+/// Parses a code such as `[=api.core.v1.Container` or `s<v1.Protocol|SCTP|TCP|UDP>`.
 pub(super) fn type_code(code: &'static str) -> TypeCode {
     if let Some(name) = code.strip_prefix('=') {
         return TypeCode::Definition(name);
@@ -150,13 +150,13 @@ pub(super) enum Flag {
     Patch(&'static str),
     MergeKey(&'static str),
     Default(&'static str),
-    /// The feature gate of the field is off.
+    /// The field's feature gate is off.
     Off,
     In(&'static str),
     GoName(&'static str),
 }
 
-/// The flags of a field.
+/// Flags of a field.
 #[derive(Clone, Debug)]
 pub(super) struct Flags(std::str::Split<'static, char>);
 
@@ -190,10 +190,10 @@ impl Iterator for Flags {
     }
 }
 
-/// The name, type and flags of a field's line.
+/// Returns the name, type and flags in a field's line.
 pub(super) fn field(line: &'static str) -> Option<(&'static str, TypeCode, Flags)> {
     let (name, rest) = line.strip_prefix(' ')?.split_once(' ')?;
-    // The values of an enumeration may have spaces.
+    // The values of an enumeration may contain spaces.
     let named = rest.find('>').filter(|_| rest.find('<') < rest.find(' ')).unwrap_or(0);
     let end = rest[named..].find(' ').map_or(rest.len(), |space| named + space);
     let (code, flags) = rest.split_at(end);

@@ -1,4 +1,4 @@
-//! Fields that a schema does not know: naming them, dropping them, and what else decoding drops.
+//! Fields unknown to a schema: naming and dropping them, together with everything else that decoding drops.
 
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Empties, Node, Schema, builtin, definition_name, definition_named, normalize};
 
-/// The fields of an embedded resource that its own schema does not specify.
+/// Fields of an embedded resource that its own schema does not specify.
 const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The schema of the options of a DELETE.
+/// Returns the schema of the options of a DELETE.
 #[must_use]
 pub fn delete_options() -> &'static Arc<Schema> {
     static SCHEMA: OnceLock<Arc<Schema>> = OnceLock::new();
@@ -19,7 +19,7 @@ pub fn delete_options() -> &'static Arc<Schema> {
     })
 }
 
-/// The schema of `metadata`.
+/// Returns the schema of `metadata`.
 #[must_use]
 pub fn object_meta() -> &'static Arc<Schema> {
     static SCHEMA: OnceLock<Arc<Schema>> = OnceLock::new();
@@ -36,8 +36,7 @@ pub fn object_meta() -> &'static Arc<Schema> {
 /// Maximum number of unknown and duplicate fields to report; upstream's bound.
 pub(super) const MAX_PROBLEMS: usize = 100;
 
-/// The fields that the schema does not know, sorted, each as kube-apiserver words it:
-/// `unknown field "spec.ports[0].colour"`.
+/// Returns the fields unknown to the schema, sorted, in the wording of kube-apiserver: `unknown field "spec.ports[0].colour"`.
 #[must_use]
 pub fn unknown_fields(schema: &Schema, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
@@ -71,7 +70,7 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
             let Some(schema) = items_of(schema) else { return };
             for (index, item) in items.iter().enumerate() {
                 let length = path.len();
-                // Writing to a string cannot fail.
+                // Writing to a String does not fail.
                 let _ = write!(path, "[{index}]");
                 collect_unknown(schema, item, path, found);
                 path.truncate(length);
@@ -96,13 +95,12 @@ pub(super) fn known<'a>(schema: &'a Schema, name: &str) -> KnownFields<'a> {
     match schema.field(name) {
         Some(field) => KnownFields::As(field),
         None if schema.preserve_unknown || matches!(schema.node, Node::Any) => KnownFields::Anything,
-        // Also of a scalar or a list where the document has an object.
+        // This includes scalars and lists where the document has an object.
         None => KnownFields::Not,
     }
 }
 
-/// The schema of the items of an array; none where they may be anything. Where the schema knows no list, its items have
-/// no fields.
+/// Returns the schema of an array's items; `None` if they may be anything. If the schema permits no list, its items have no fields.
 fn items_of(schema: &Schema) -> Option<&Schema> {
     static SCALAR: OnceLock<Schema> = OnceLock::new();
     match &schema.node {
@@ -113,9 +111,9 @@ fn items_of(schema: &Schema) -> Option<&Schema> {
     }
 }
 
-/// Structural pruning: drops what the schema of a custom resource does not specify, except below
-/// `x-kubernetes-preserve-unknown-fields`. The `metadata` of embedded resources is pruned to what object
-/// metadata has; `apiVersion` and `kind` stay. A schema of a whole resource has `embedded_resource` set.
+/// Performs structural pruning: drops everything that the schema of a custom resource does not specify, except below
+/// `x-kubernetes-preserve-unknown-fields`. The `metadata` of embedded resources is reduced to the fields of object metadata;
+/// `apiVersion` and `kind` stay. The schema of a whole resource has `embedded_resource` set.
 pub fn prune(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
@@ -138,7 +136,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Drops the fields of features that are off in the version that is served, as far as facts say so.
+/// Drops the fields whose features are off in the served version, according to the facts.
 pub(crate) fn drop_off(schema: &Schema, value: &mut Value) {
     match (value, &schema.node) {
         (Value::Object(fields), Node::Object(object)) => fields.retain(|name, value| {
@@ -162,26 +160,26 @@ pub(crate) fn drop_off(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Maximum bytes of JSON that defaults may add to one object: no larger one can be stored. They are counted while
-/// they are added, as a definition may have a large default for each item of a list.
+/// Maximum size of the JSON that defaults may add to one object, because no larger one can be stored. Counted while defaults are
+/// added, because a definition may have a large default for each item of a list.
 pub const MAX_DEFAULTED_BYTES: usize = 8 << 20;
 
-/// Structural defaulting: fills absent fields with their defaults. `null` where it is not allowed counts as
-/// absent: it becomes the default, or is removed if there is none. Returns false if the defaults exceed
-/// [`MAX_DEFAULTED_BYTES`], and leaves out those that do.
+/// Performs structural defaulting: sets absent fields to their defaults. A `null` that is not permitted counts as absent: it
+/// becomes the default, or is removed if there is none. Returns false if the defaults exceed [`MAX_DEFAULTED_BYTES`], and omits the
+/// excess.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) -> bool {
     Defaults { drops_nulls: true, left_bytes: Some(MAX_DEFAULTED_BYTES) }.apply(schema, value)
 }
 
-/// As [`apply_defaults`], but a null without a default stays.
+/// Sets defaults like [`apply_defaults`], but keeps a null without a default.
 pub fn apply_defaults_beside_nulls(schema: &Schema, value: &mut Value) -> bool {
     Defaults { drops_nulls: false, left_bytes: Some(MAX_DEFAULTED_BYTES) }.apply(schema, value)
 }
 
-/// The defaulting of one object.
+/// State of defaulting one object.
 struct Defaults {
     drops_nulls: bool,
-    /// The bytes that defaults may still add; `None` once one did not fit.
+    /// Number of bytes that defaults may still add; `None` once one did not fit.
     left_bytes: Option<usize>,
 }
 
@@ -191,7 +189,7 @@ impl Defaults {
         self.left_bytes.is_some()
     }
 
-    /// A copy of a default, if it still fits.
+    /// Returns a copy of a default, if it still fits.
     fn copy(&mut self, default: &Value) -> Option<Value> {
         self.left_bytes = self.left_bytes.and_then(|left| left.checked_sub(json_bytes(default, left)?));
         self.left_bytes.map(|_| default.clone())
@@ -249,7 +247,7 @@ impl Defaults {
     }
 }
 
-/// The least number of bytes that a value takes as JSON, if that is at most `most`.
+/// Returns the minimum size of a value as JSON in bytes, if that is at most `most`.
 fn json_bytes(value: &Value, most: usize) -> Option<usize> {
     let bytes = match value {
         Value::Null | Value::Bool(true) => 4,

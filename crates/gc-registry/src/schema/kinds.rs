@@ -1,23 +1,23 @@
-//! The built-in kinds that have a schema: every kind that is served, and the bodies of subresources.
+//! Built-in kinds that have a schema: all served kinds, and the bodies of subresources.
 
 use crate::kubernetes::KubernetesVersion;
 
 /// Group, version and kind.
 pub(super) type Row = (&'static str, &'static str, &'static str);
 
-/// The row of a kind of the version that is served.
+/// Returns the row of a kind in the served version.
 pub(super) fn row(group: &str, version: &str, kind: &str) -> Option<Row> {
     let find =
         |rows: &'static [Row]| rows.binary_search(&(group, version, kind)).ok().map(|place| rows[place]);
     find(KINDS).or_else(|| find(added_by(KubernetesVersion::chosen())))
 }
 
-/// The kinds of a version.
+/// Returns the kinds of a version.
 pub(super) fn of(version: KubernetesVersion) -> impl Iterator<Item = Row> {
     KINDS.iter().chain(added_by(version)).copied()
 }
 
-/// Kinds that a version has beyond [`KINDS`]; sorted.
+/// Returns the kinds that a version has in addition to [`KINDS`]; sorted.
 fn added_by(version: KubernetesVersion) -> &'static [Row] {
     match version {
         KubernetesVersion::V1_36 => &[],
@@ -32,7 +32,7 @@ const KINDS_1_37: &[Row] = &[
     ("storagemigration.k8s.io", "v1", "StorageVersionMigration"),
 ];
 
-/// The kinds of 1.36; sorted.
+/// Kinds of 1.36; sorted.
 pub(super) const KINDS: &[Row] = &[
     ("", "v1", "Binding"),
     ("", "v1", "ComponentStatus"),

@@ -9,15 +9,16 @@ use serde_json::Value;
 use super::fields::{KnownFields, MAX_PROBLEMS, known};
 use super::{Node, Schema, object_meta, unknown_fields};
 
-/// Heading of the one text that lists all duplicate keys of a YAML document; a line for each follows.
+/// Heading of the text that lists all duplicate keys of a YAML document, one per line.
 pub const YAML_PROBLEMS: &str = "yaml: unmarshal errors:\n  ";
 
-/// The unknown and the duplicate fields of a document. Those of a JSON text are in its order; a parser of YAML reports
-/// duplicates before anything else, and where the text is not known, they are last. An unknown field is not a duplicate too.
+/// Returns the unknown and the duplicate fields of a document. Those of a JSON text are in its order; a YAML parser reports
+/// duplicates before anything else; and if the text is unknown, duplicates come last. An unknown field is not also reported as a
+/// duplicate.
 #[must_use]
 pub fn strict_problems(schema: &Schema, value: &Value, duplicates: &[String], text: &[u8]) -> Vec<String> {
     let unknown = unknown_fields(schema, value);
-    // Documents are read a second time only where there is an order to find out.
+    // Documents are read a second time only if there is an order to determine.
     if unknown.len() + duplicates.len() > 1
         && let Some(problems) = in_order(schema, text)
     {
@@ -31,7 +32,7 @@ pub fn strict_problems(schema: &Schema, value: &Value, duplicates: &[String], te
     unknown.into_iter().chain(duplicates).collect()
 }
 
-/// `None` if the text is no JSON.
+/// Returns the findings in the order of the text; `None` if the text is not JSON.
 fn in_order(schema: &Schema, text: &[u8]) -> Option<Vec<String>> {
     let (mut path, mut found) = (String::new(), Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -40,7 +41,7 @@ fn in_order(schema: &Schema, text: &[u8]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Goes through a text beside its schema.
+/// Walks a text alongside its schema.
 struct Walk<'a> {
     schema: &'a Schema,
     path: &'a mut String,
@@ -108,7 +109,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         };
         let length = self.path.len();
         for index in 0.. {
-            // Writing to a string cannot fail.
+            // Writing to a String does not fail.
             let _ = write!(self.path, "[{index}]");
             let item = access.next_element_seed(self.below(&list.items))?;
             self.path.truncate(length);

@@ -1,4 +1,4 @@
-//! Schemas of the answers of webhooks, which no resource has.
+//! Schemas of webhooks' answers, which belong to no resource.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::{
     GoType, List, MapNode, Node, Object, Property, Schema, SchemaRef, StringFormat, definition_named,
 };
 
-/// The package of the types that reviews share with resources.
+/// Package of the types that reviews share with resources.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// The schema of an AdmissionReview that a webhook answers with.
+/// Returns the schema of a webhook's AdmissionReview.
 pub(crate) fn admission_review(version: &str) -> Schema {
     let package = format!("io.k8s.api.admission.{version}.");
     let (operation, patch_type) = match version {
@@ -59,7 +59,7 @@ pub(crate) fn admission_review(version: &str) -> Schema {
     )
 }
 
-/// The schema of a ConversionReview that a webhook answers with.
+/// Returns the schema of a webhook's ConversionReview.
 pub(crate) fn conversion_review(version: &str) -> Schema {
     let package = format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.");
     let request = object(
@@ -91,7 +91,7 @@ fn list(items: Schema) -> Schema {
     Schema::of(Node::List(List { items: SchemaRef::from(items), ..List::default() }))
 }
 
-/// A string whose type has a name in Go.
+/// Returns a string whose type has a name in Go.
 fn go_string(name: &'static str) -> Schema {
     Schema { go: Some(Box::new(GoType { name, enumeration: Vec::new() })), ..text() }
 }
@@ -100,7 +100,7 @@ fn uid() -> Schema {
     go_string("types.UID")
 }
 
-/// Any document.
+/// Returns the schema of any document.
 fn raw() -> Schema {
     Schema { name: Some("io.k8s.apimachinery.pkg.runtime.RawExtension".into()), ..Schema::default() }
 }

@@ -1,11 +1,11 @@
-//! The schemes by which kube-apiserver decodes documents. It consists of three servers, each with a scheme of its own: one for
+//! The schemes by which kube-apiserver decodes documents. It consists of three servers, each with its own scheme: one for
 //! CustomResourceDefinitions, one for APIServices, and one for everything else.
 
 use serde_json::Value;
 
 use super::{builtin, check_types, definition_named};
 
-/// Returns the source position that upstream's errors name a scheme by.
+/// Returns the source position by which upstream's errors name a scheme.
 fn scheme(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
@@ -14,7 +14,7 @@ fn scheme(group: &str) -> &'static str {
     }
 }
 
-/// Returns the name of the package with the internal types of a group, as upstream's errors show it.
+/// Returns the name of the package with the internal types of a group, as in upstream's errors.
 fn package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
@@ -22,8 +22,8 @@ fn package(group: &str) -> &str {
     }
 }
 
-/// Says in upstream's words why a document of another kind is not `wanted_kind` of the group `wanted_group`. A document of a known
-/// kind is decoded as what it says that it is, before its conversion fails.
+/// Explains in upstream's wording why a document of another kind is not `wanted_kind` of the group `wanted_group`. A document of a
+/// known kind is decoded as its own kind, before its conversion fails.
 pub(crate) fn problem_of_other_kind(
     (wanted_group, wanted_kind): (&str, &str),
     (version, kind): (&str, &str),
@@ -31,7 +31,7 @@ pub(crate) fn problem_of_other_kind(
 ) -> String {
     let scheme_name = scheme(wanted_group);
     let (group, short) = version.split_once('/').unwrap_or(("", version));
-    // Every scheme has these, the first in every version of its group.
+    // Every scheme has these; Status exists in every version of its group.
     let is_general = kind == "Status" || (version == "v1" && matches!(kind, "List" | "DeleteOptions"));
     let item = kind.strip_suffix("List").unwrap_or(kind);
     let is_known = scheme(group) == scheme_name
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers of kube-apiserver 1.36.2.
+    /// Checks answers of kube-apiserver 1.36.2.
     #[test]
     fn documents_of_other_kinds_are_refused_in_upstreams_words() {
         let config_map = ("", "ConfigMap");

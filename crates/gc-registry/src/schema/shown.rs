@@ -1,8 +1,8 @@
-//! Values as Go prints them in JSON: in the order and with the names of a Go type's fields.
+//! Formats values as Go prints them in JSON: in the order and with the names of a Go type's fields.
 //!
-//! Messages of kube-apiserver show values of its internal types. Those have no JSON tags: every field is printed,
-//! under its Go name, and structs that are embedded are part of what embeds them. The types of `meta/v1` are the same
-//! inside and outside, and print as clients know them.
+//! Messages of kube-apiserver show values of its internal types. These have no JSON tags: every field is printed, under its Go
+//! name, and the fields of embedded structs are part of the embedding one. The types of `meta/v1` are the same internally and
+//! externally, and print as clients know them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,20 +12,20 @@ use serde_json::{Map, Value};
 use super::facts::{self, Flag, TypeCode};
 use super::step::Step;
 
-/// The types of `meta/v1`, which have tags everywhere.
+/// Types of `meta/v1`, which always have tags.
 const META: &str = "apimachinery.pkg.apis.meta.v1.";
 const OBJECT_META: &str = "apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const POD_SPEC: &str = "api.core.v1.PodSpec";
 
-/// Fields that a pod has in its spec, and the internal type in its security context.
+/// Fields that a pod has in its spec, but the internal type in its security context.
 const HOST_FIELDS: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"];
 
-/// The part of a volume's spec that says where its content is, in the order of the internal type.
+/// Sources in a volume's spec, in the order of the internal type.
 pub(crate) const VOLUME_SOURCE: &str = "gcePersistentDisk awsElasticBlockStore hostPath glusterfs nfs rbd quobyte iscsi \
      flexVolume cinder cephfs fc flocker azureFile vsphereVolume azureDisk photonPersistentDisk portworxVolume scaleIO local \
      storageos csi";
 
-/// Internal types whose fields are not those of the served type, or not in their order.
+/// Internal types whose fields, or their order, differ from those of the served type.
 const INTERNAL: &[(&str, &str)] = &[
     (
         POD_SPEC,
@@ -64,20 +64,20 @@ const INTERNAL: &[(&str, &str)] = &[
     ),
 ];
 
-/// The schemas of definitions.
+/// Schemas in definitions.
 pub(crate) const SCHEMA: &str = "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
-/// A value on its way into a message.
+/// A value to be shown in a message.
 #[derive(Debug)]
 pub(crate) enum ShownValue {
-    /// A scalar as it is printed.
+    /// A scalar in its printed form.
     Scalar(String),
     List(Vec<Self>),
-    /// The members in their order.
+    /// Members in order.
     Object(Vec<(String, Self)>),
 }
 
-/// A value of the type `name` (without prefix, such as `api.core.v1.PodSpec`) as the internal type prints it.
+/// Returns a value of the type `name` (without prefix, such as `api.core.v1.PodSpec`) as the internal type prints it.
 pub(crate) fn internal(name: &str, value: &Value) -> ShownValue {
     Form::Internal.object(name, value)
 }
@@ -94,8 +94,8 @@ pub(crate) fn internal_part(name: &str, fields: &str, value: &Value) -> ShownVal
     ShownValue::Object(members)
 }
 
-/// The value at a place in an object of the definition `kind`, as the internal type prints it; `None` for a place that
-/// the type does not have.
+/// Returns the value at a position in an object of the definition `kind`, as the internal type prints it; `None` for a position
+/// that the type lacks.
 pub(crate) fn at(kind: &str, steps: &[Step<'_>], value: &Value) -> Option<ShownValue> {
     let (mut code, mut pointer) = (Code::Definition(kind.strip_prefix(facts::PREFIX)?), false);
     for step in steps {
@@ -129,27 +129,27 @@ pub(crate) fn at(kind: &str, steps: &[Step<'_>], value: &Value) -> Option<ShownV
     }
 }
 
-/// The type at a place: the name of a definition lives as long as what asked, other codes as long as the table.
+/// Type at a position: names of definitions live as long as the request for them, other codes as long as the table.
 #[derive(Clone, Copy)]
 enum Code<'a> {
     Definition(&'a str),
     Type(TypeCode),
 }
 
-/// The objects of a document that a patch has opened.
+/// Objects of a document that a patch has opened.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedObjects(pub(crate) BTreeMap<String, Part>);
 
-/// Change of a patch to a member of an object that it opened.
+/// Change of a patch to a member of an opened object.
 #[derive(Debug)]
 pub(crate) enum Part {
     Opened(OpenedObjects),
-    /// It set it to what its author wrote, whatever the type of the member is.
+    /// Set to the author's value, whatever the type of the member is.
     Sent,
 }
 
-/// A document of the served definition `kind` as its encoder writes it, except that the objects that a patch opened
-/// have their members sorted.
+/// Returns a document of the served definition `kind` as its encoder writes it, with the members of objects that a patch opened
+/// sorted.
 pub(crate) fn patched(kind: &str, document: &Value, opened: &OpenedObjects) -> ShownValue {
     ShownValue::Object(opened_members(kind.strip_prefix(facts::PREFIX), document, opened))
 }
@@ -176,7 +176,7 @@ fn opened_members(name: Option<&str>, value: &Value, opened: &OpenedObjects) -> 
     members
 }
 
-/// A value of no known type, its members sorted.
+/// Returns a value of no known type, with sorted members.
 pub(crate) fn untyped(value: &Value) -> ShownValue {
     match value {
         Value::Array(items) => ShownValue::List(items.iter().map(untyped).collect()),
@@ -212,14 +212,14 @@ impl Form {
         ShownValue::Object(members)
     }
 
-    /// The fields of a type in the order of its declaration.
+    /// Adds all fields of a type in the order of its declaration.
     fn all_fields(self, name: &str, value: &Value, members: &mut Vec<(String, ShownValue)>) {
         for line in facts::of(name).into_iter().flat_map(|fact| fact.fields()) {
             self.member(line, value, members);
         }
     }
 
-    /// The fields that are named, in the order given.
+    /// Adds the named fields, in the given order.
     fn fields(self, name: &str, fields: &str, value: &Value, members: &mut Vec<(String, ShownValue)>) {
         let Some(fact) = facts::of(name) else { return };
         let lines: Vec<&'static str> = fact.fields().collect();
@@ -253,7 +253,7 @@ impl Form {
             }
             members.push((name.to_owned(), self.value(code, pointer, value)));
         } else if code == TypeCode::Definition(OBJECT_META) {
-            // The internal types embed the metadata.
+            // Internal types embed the metadata.
             Self::External.all_fields(OBJECT_META, value, members);
         } else {
             let name = go_name.map_or_else(|| capitalized(name), str::to_owned);
@@ -298,7 +298,7 @@ impl Form {
     }
 }
 
-/// Types that encode themselves, and their zero values.
+/// Returns the zero value of a type that encodes itself.
 fn special(name: &str) -> Option<&'static str> {
     Some(match name.rsplit('.').next().unwrap_or_default() {
         "Quantity" => "\"0\"",
@@ -316,12 +316,12 @@ fn special(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The line of a field that only the served type has in the spec.
+/// Returns the line of a field that only the served type has in the spec.
 fn host_field(field: &str) -> Option<&'static str> {
     facts::of(POD_SPEC)?.fields().find(|line| line.split(' ').nth(1) == Some(field))
 }
 
-/// The spec of a pod with what the internal type keeps in its security context moved there.
+/// Returns the spec of a pod with the fields that the internal type keeps in its security context moved there.
 fn with_host_fields(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let mut context =
@@ -353,7 +353,7 @@ fn capitalized(name: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
 }
 
-/// A text in JSON as Go's encoder escapes it: safe inside HTML.
+/// Formats a text as JSON with the escapes of Go's encoder, which are safe inside HTML.
 fn json_text(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     if !quoted.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
@@ -372,14 +372,14 @@ fn json_text(text: &str) -> String {
 }
 
 impl ShownValue {
-    /// On one line, without spaces.
+    /// Formats the value on one line, without spaces.
     pub(crate) fn compact(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, None);
         out
     }
 
-    /// On many lines, indented by one space a level.
+    /// Formats the value on several lines, indented by one space per level.
     pub(crate) fn pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, Some(0));

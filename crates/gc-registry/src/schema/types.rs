@@ -1,4 +1,4 @@
-//! The one internal type of schemas.
+//! The schema type that built-in and custom kinds share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-/// Schema of the values at one position of a document: of a whole object, of a field, of the items of a
-/// list. The same type describes built-in kinds and the structural schemas of custom resources.
+/// Schema of the values at one position in a document: of a whole object, of a field, of the items of a list. The same type
+/// describes built-in kinds and the structural schemas of custom resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.PodSpec`; `None` for anonymous schemas.
     pub name: Option<Arc<str>>,
-    /// The named Go type of a value without a definition (built-in kinds).
+    /// Named Go type of a value without a definition (built-in kinds).
     pub go: Option<Box<GoType>>,
     /// Type of the values.
     pub node: Node,
-    /// True if `null` is a value (custom resources; built-in kinds take `null` everywhere and drop the field).
+    /// True if `null` is a value (custom resources; built-in kinds accept `null` everywhere and drop the field).
     pub nullable: bool,
     /// Default of an absent field.
     pub default: Option<Value>,
-    /// `x-kubernetes-preserve-unknown-fields`: whatever is not specified here is kept as it is.
+    /// `x-kubernetes-preserve-unknown-fields`: unspecified fields are kept unchanged.
     pub preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`: an object with apiVersion, kind and metadata, which need no schema.
     pub embedded_resource: bool,
@@ -29,15 +29,15 @@ pub struct Schema {
     pub validations: Option<Box<Validations>>,
 }
 
-/// The shape of a value.
+/// Shape of a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Node {
-    /// Any JSON value: `RawExtension`, `JSON`, a schema without type.
+    /// Any JSON value: `RawExtension`, `JSON`, a schema without a type.
     #[default]
     Any,
     /// An object with known fields.
     Object(Object),
-    /// An object whose keys are data, all values of one schema.
+    /// An object whose keys are data, with a common schema for all values.
     Map(MapNode),
     /// An array.
     List(List),
@@ -51,29 +51,29 @@ pub enum Node {
     Boolean,
     /// A whole number or a string.
     IntOrString,
-    /// A quantity: a string, or a number that is taken for one.
+    /// A quantity: a string, or a number interpreted as one.
     Quantity,
 }
 
-/// A Go type with a name that is not a struct, such as `v1.Protocol`.
+/// A named Go type that is not a struct, such as `v1.Protocol`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GoType {
-    /// As Go prints it.
+    /// Name as printed by Go.
     pub name: &'static str,
-    /// The values of an enumeration, sorted; empty for other types.
+    /// Values of an enumeration, sorted; empty for other types.
     pub enumeration: Vec<&'static str>,
 }
 
 /// An object with known fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object {
-    /// The fields by name.
+    /// Fields by name.
     pub properties: BTreeMap<Arc<str>, Property>,
-    /// Names of the fields that must be there (custom resources; for built-in kinds only documentation).
+    /// Names of required fields (custom resources; for built-in kinds only documentation).
     pub required: Vec<Arc<str>>,
-    /// The fields that Go encodes whatever their value (built-in kinds).
+    /// Fields that Go encodes regardless of their value (built-in kinds).
     pub always: Vec<Arc<str>>,
-    /// The discriminator and the members of a union (built-in kinds): `type/queuing:Queuing`.
+    /// Discriminator and members of a union (built-in kinds): `type/queuing:Queuing`.
     pub union: Option<&'static str>,
     /// Granularity of ownership in server-side apply.
     pub map_type: Ownership,
@@ -86,19 +86,19 @@ pub struct Property {
     pub schema: SchemaRef,
     /// Treatment by a strategic merge patch.
     pub patch: PatchStrategy,
-    /// That the field is one unit to server-side apply although its type is not.
+    /// True if the field is a unit in server-side apply although its type is not.
     pub atomic: bool,
-    /// Granularity of ownership that the field declares, if any.
+    /// Granularity of ownership declared by the field, if any.
     pub map_type: Option<Ownership>,
-    /// A pointer in Go: its zero value is not the same as its absence (built-in kinds).
+    /// True for a pointer in Go: its zero value differs from its absence (built-in kinds).
     pub pointer: bool,
-    /// Go leaves the field out where it is empty (built-in kinds).
+    /// True if Go omits the field when it is empty (built-in kinds).
     pub omit_empty: bool,
-    /// Go encodes the field whatever its value, so that for server-side apply no manager adds or removes it.
+    /// True if Go encodes the field regardless of its value, so in server-side apply no manager adds or removes it.
     pub always: bool,
-    /// The feature gate of the field is off in the version that is served: writes drop it (built-in kinds).
+    /// True if the field's feature gate is off in the served version: writes drop it (built-in kinds).
     pub is_off: bool,
-    /// The embedded struct that declares the field; Go's decoder names it in its errors.
+    /// Embedded structs that declare the field; Go's decoder names them in its errors.
     pub embedded_in: Vec<&'static str>,
 }
 
@@ -120,11 +120,10 @@ pub struct List {
     pub list_type: ListType,
 }
 
-/// Granularity of server-side apply: the parts of an object or only the whole
-/// (`x-kubernetes-map-type`).
+/// Granularity of server-side apply: parts of an object, or only the whole (`x-kubernetes-map-type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ownership {
-    /// Each field on its own.
+    /// Each field separately.
     #[default]
     Granular,
     /// All fields together.
@@ -134,19 +133,19 @@ pub enum Ownership {
 /// `x-kubernetes-list-type` with `x-kubernetes-list-map-keys`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// The list is one unit, and says so.
+    /// Explicitly a single unit.
     Atomic,
-    /// Nothing is said: the list is one unit.
+    /// Not specified, so the list is a single unit.
     #[default]
     Unspecified,
-    /// Scalars, each at most once.
+    /// Unique scalars.
     Set,
     /// Objects, identified by the values of these keys.
     Map(Vec<Arc<str>>),
 }
 
 impl ListType {
-    /// Reports whether items are identified and owned one by one.
+    /// Reports whether items are identified and owned individually.
     #[must_use]
     pub fn is_associative(&self) -> bool {
         matches!(self, Self::Set | Self::Map(_))
@@ -156,17 +155,17 @@ impl ListType {
 /// `x-kubernetes-patch-strategy` with `x-kubernetes-patch-merge-key`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
-    /// True if lists are merged; without it they are replaced.
+    /// True if lists are merged; otherwise, they are replaced.
     pub merge: bool,
     /// True if an object is replaced as a whole.
     pub replace: bool,
     /// `retainKeys`
     pub retain_keys: bool,
-    /// The field that identifies the items of a merged list of objects.
+    /// Field that identifies the items of a merged list of objects.
     pub merge_key: Option<Arc<str>>,
 }
 
-/// Formats of strings that matter to decoding or validation.
+/// Formats of strings that affect decoding or validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StringFormat {
     /// None.
@@ -174,13 +173,13 @@ pub enum StringFormat {
     Plain,
     /// `byte`: base64.
     Byte,
-    /// RFC 3339, whole seconds (`metav1.Time`) for built-in kinds.
+    /// RFC 3339, in whole seconds (`metav1.Time`) for built-in kinds.
     DateTime,
     /// RFC 3339 with microseconds (`metav1.MicroTime`).
     MicroTime,
     /// Go duration (`metav1.Duration`).
     Duration,
-    /// Any other format by name, as definitions may name them.
+    /// Any other format, by the name that a definition uses.
     Other(Arc<str>),
 }
 
@@ -194,8 +193,8 @@ pub enum IntegerFormat {
     Int64,
 }
 
-/// Value validations of structural schemas, as `openAPIV3Schema` words them. The branches of `allOf` and its
-/// like are whole schemas: they validate, they do not prune or default.
+/// Value validations of structural schemas, with the keywords of `openAPIV3Schema`. The branches of `allOf` and similar keywords
+/// are whole schemas, which validate but do not prune or default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validations {
     /// `enum`
@@ -216,9 +215,9 @@ pub struct Validations {
     pub max_length: Option<u64>,
     /// `pattern`
     pub pattern: Option<Arc<str>>,
-    /// `format` of a number, where the type of the schema does not say it.
+    /// `format` of a number that the type of the schema does not express.
     pub number_format: Option<&'static str>,
-    /// True if `anyOf` says that the value is an integer or a string.
+    /// True if `anyOf` permits an integer or a string.
     pub is_integer_or_string: bool,
     /// `minItems`
     pub min_items: Option<u64>,
@@ -238,12 +237,12 @@ pub struct Validations {
     pub one_of: Vec<SchemaRef>,
     /// `not`
     pub not: Option<SchemaRef>,
-    /// `x-kubernetes-validations`: kept and shown, not evaluated.
+    /// `x-kubernetes-validations`: kept and shown, but not evaluated here.
     pub rules: Vec<Value>,
 }
 
-/// A shared schema: given inline, or a named definition that is looked up at its first use, so that recursive
-/// definitions end and a kind costs nothing before it is used.
+/// A shared schema: given inline, or a named definition that is looked up at its first use, so that recursive definitions
+/// terminate, and a kind costs nothing before it is used.
 #[derive(Clone)]
 pub struct SchemaRef(Reference);
 
@@ -254,12 +253,12 @@ enum Reference {
 }
 
 impl SchemaRef {
-    /// A definition of the built-in types, looked up at its first use.
+    /// Refers to a definition of the built-in types, which is looked up at its first use.
     pub(super) fn named(name: Arc<str>) -> Self {
         Self(Reference::Named { name, found: OnceLock::new() })
     }
 
-    /// The schema, to be shared.
+    /// Returns the schema for sharing.
     #[must_use]
     pub fn shared(&self) -> &Arc<Schema> {
         match &self.0 {
@@ -294,7 +293,7 @@ impl Default for SchemaRef {
     }
 }
 
-// By name where there is one: definitions may contain themselves.
+// Prints the name if there is one, because definitions may contain themselves.
 impl fmt::Debug for SchemaRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -315,13 +314,13 @@ impl PartialEq for SchemaRef {
 }
 
 impl Schema {
-    /// An anonymous schema of a shape.
+    /// Creates an anonymous schema with a shape.
     #[must_use]
     pub fn of(node: Node) -> Self {
         Self { node, ..Self::default() }
     }
 
-    /// The schema of a field, or of the value of a key; `None` if nothing is known about it.
+    /// Returns the schema of a field, or of the value of a key; `None` if nothing is known about it.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Schema> {
         match &self.node {
@@ -332,7 +331,7 @@ impl Schema {
     }
 }
 
-/// The zero value of a scalar; `None` for everything that is null.
+/// Returns the zero value of a scalar; `None` if it is null.
 pub(super) fn scalar(node: &Node) -> Option<Value> {
     match node {
         Node::String(StringFormat::Plain | StringFormat::Other(_)) => Some("".into()),

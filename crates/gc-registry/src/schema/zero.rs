@@ -1,4 +1,4 @@
-//! Go's encoding of built-in types: zero values that are always printed, empty ones that never are.
+//! Go's encoding of built-in types: zero values that are always printed, and empty ones that never are.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use super::{Node, Property, Schema, StringFormat, definition_named, without_line
 /// Handling of empty lists and maps whose fields are always encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Empties {
-    /// They stay: the object was decoded from JSON.
+    /// Empty ones are kept: the object was decoded from JSON.
     Kept,
-    /// They are null: the object was stored as protobuf, which has no empty lists.
+    /// Empty ones become null: the object was stored as protobuf, which has no empty lists.
     Null,
 }
 
-/// Fields whose empty list or map is refused where an absent one is not: validation has to see it.
+/// Fields that may be absent but not empty; validation has to see the empty list or map.
 const REFUSED_WHEN_EMPTY: [(&str, &str); 5] = [
     ("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"),
     (EPHEMERAL, "ports"),
@@ -32,30 +32,29 @@ const EPHEMERAL: &str = "io.k8s.api.core.v1.EphemeralContainer";
 const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 const SCHEMA_OR_LIST: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray";
-/// Types with decoders of their own, which drop what a schema does not have.
+/// Types with their own decoders, which drop everything that is not in a schema.
 const SCHEMAS_OR_OTHERS: [&str; 3] = [
     SCHEMA_OR_LIST,
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
 ];
-/// Templates whose metadata may have no list but labels and annotations, not even an empty one.
+/// Templates whose metadata may only contain labels and annotations, and no other list, not even an empty one.
 const TEMPLATES: [&str; 2] =
     ["io.k8s.api.core.v1.PersistentVolumeClaimTemplate", "io.k8s.api.resource.v1.ResourceClaimTemplateSpec"];
 const LISTS_OF_METADATA: [&str; 2] = ["finalizers", "ownerReferences"];
 
-/// Reports whether an empty list or map of this field has to reach validation.
+/// Reports whether an empty list or map in this field must reach validation.
 pub(crate) fn is_refused_when_empty(schema: &Schema, field: &str) -> bool {
     REFUSED_WHEN_EMPTY.iter().any(|(of, name)| field == *name && is_one_of(schema, &[of]))
 }
 
-/// Reports whether this is the metadata of a template, whose empty lists have to reach validation.
+/// Reports whether this is the metadata of a template, whose empty lists must reach validation.
 pub(crate) fn is_metadata_of_template(schema: &Schema, field: &str) -> bool {
     field == "metadata" && is_one_of(schema, &TEMPLATES)
 }
 
-/// The form of a document of a built-in kind after it was decoded into Go's type and encoded again: fields
-/// that the type does not have go, `null` is the same as absent, empty values that may be absent are, and zero
-/// values that are always encoded are there.
+/// Normalizes a document of a built-in kind as if it had been decoded into Go's type and encoded again: drops unknown fields,
+/// treats `null` as absent, drops empty values that may be absent, and adds zero values that are always encoded.
 pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
     match (value, &schema.node) {
         (Value::Object(fields), Node::Object(object)) => {
@@ -74,7 +73,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 if is_refused_when_empty(schema, name) {
                     return true;
                 }
-                // An empty list of managers is an order to forget them, carried out later.
+                // An empty list of managers requests to forget them, which happens later.
                 name == "managedFields" || !is_dropped(property, value, empties)
             });
             for name in &object.always {
@@ -120,7 +119,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
     }
 }
 
-/// Reports whether Go's decoder ignores this in the place of a schema or several.
+/// Reports whether Go's decoder ignores this value in place of a schema or several schemas.
 fn is_no_schema(schema: &Schema, value: &Value) -> bool {
     let is_empty = value.as_array().is_none_or(Vec::is_empty);
     is_one_of(schema, &[SCHEMA_OR_LIST]) && !value.is_object() && is_empty
@@ -139,7 +138,7 @@ fn normalize_metadata_of_template(schema: &Schema, metadata: &mut Value, empties
     }
 }
 
-/// A time as Go writes it, where that is not how it is written already: in UTC, without fractions of a second.
+/// Returns a time as Go writes it, in UTC and without fractions of a second, if it is not already in that form.
 fn canonical_time(format: &StringFormat, text: &str) -> Option<String> {
     const SECONDS: usize = "2006-01-02T15:04:05Z".len();
     const MICROSECONDS: usize = "2006-01-02T15:04:05.000000Z".len();
@@ -154,13 +153,13 @@ fn canonical_time(format: &StringFormat, text: &str) -> Option<String> {
     Some(text.parse::<jiff::Timestamp>().ok()?.strftime(written).to_string())
 }
 
-/// Bytes that are given as a list of numbers, as they are written.
+/// Encodes bytes given as a list of numbers.
 fn encoded_bytes(list: &Value) -> String {
     let byte = |item: &Value| item.as_u64().and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default();
     STANDARD.encode(list.as_array().into_iter().flatten().map(byte).collect::<Vec<u8>>())
 }
 
-/// `null` in lists and maps is the zero value.
+/// Normalizes an element of a list or map, in which `null` is the zero value.
 fn normalize_element(schema: &Schema, value: &mut Value, empties: Empties) {
     if value.is_null() {
         *value = zero(schema);
@@ -169,8 +168,7 @@ fn normalize_element(schema: &Schema, value: &mut Value, empties: Empties) {
     }
 }
 
-/// Reports whether a field is dropped because its value is empty. What is always encoded and dropped here comes back
-/// as zero.
+/// Reports whether a field is dropped because its value is empty. Fields that are always encoded are added again as zero.
 fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
     match (value, &property.schema.node) {
         (Value::Object(fields), Node::Map(_)) if fields.is_empty() => {
@@ -179,7 +177,7 @@ fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
         (Value::Array(items), Node::List(_)) if items.is_empty() => {
             property.omit_empty || empties == Empties::Null
         }
-        // Types that encode themselves are structs, which are not empty.
+        // Types that encode themselves are structs, which are never empty.
         (_, Node::String(StringFormat::DateTime | StringFormat::MicroTime | StringFormat::Duration)) => false,
         (Value::String(text), Node::String(_)) => property.omit_empty && !property.pointer && text.is_empty(),
         (Value::Number(number), Node::Integer(_) | Node::Number) => {

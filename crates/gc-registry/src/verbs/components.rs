@@ -1,4 +1,4 @@
-//! ComponentStatuses: how the store and the other parts of the control plane in this process are. Nothing is stored.
+//! ComponentStatuses: the health of the store and of the other parts of the control plane in this process. Nothing is stored.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::registry::Registry;
 use crate::registry::call::Call;
 use crate::resource::ResourceDefinition;
 
-/// The name of the store, whatever it is.
+/// Name of the store, regardless of its type.
 const STORE: &str = "etcd-0";
 
 pub(crate) fn is_component_status(resource: &ResourceDefinition) -> bool {

@@ -18,10 +18,10 @@ use crate::registry::services::Allocation;
 use crate::storage::Revision;
 use crate::{crd, kinds, persist};
 
-/// Generated names that are tried before the last collision is answered.
+/// Number of generated names to try before a collision is reported.
 const GENERATED_NAMES: usize = 8;
 
-/// 500 for an object to be created that names a version. Only storing refuses it, so that a dry run does not.
+/// Returns a 500 for a new object that states a version. Only storing refuses it, so a dry run does not.
 fn refuse_version(object: &Value, options: &WriteOptions) -> Result<(), ApiError> {
     let version = parse_version_of_write(meta::text(object, "resourceVersion"));
     if !options.dry_run && version.is_ok_and(|version| version.0 > 0) {
@@ -31,7 +31,7 @@ fn refuse_version(object: &Value, options: &WriteOptions) -> Result<(), ApiError
 }
 
 impl Call<'_> {
-    /// POST to a collection.
+    /// Handles POST to a collection.
     pub(crate) fn create(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let mut object = self.take_body(body, options)?;
         self.settle_namespace(&mut object)?;
@@ -42,7 +42,7 @@ impl Call<'_> {
         self.create_object(object, options, Operation::Update)
     }
 
-    /// Creates a document that is decoded and defaulted: by POST, by a PUT that may create, by apply.
+    /// Creates a decoded and defaulted document: for POST, for a PUT that may create, and for apply.
     pub(crate) fn create_object(
         &mut self,
         mut object: Value,
@@ -53,28 +53,28 @@ impl Call<'_> {
         let shown = if given_name.is_empty() { meta::text(&object, "generateName") } else { given_name };
         self.refuse_under_terminating_definition(shown)?;
         self.admit_creation(shown)?;
-        // The owners of fields are settled before the server adds fields of its own.
+        // Field owners are determined before the server adds its own fields.
         if operation == Operation::Update {
             managed::update(self, None, &mut object, options);
         }
         self.mutate(&mut object, None)?;
         self.mutate_dynamically(&mut object, None, options)?;
-        // What admission has made of the name counts, and what it has made of the server's own fields does not.
+        // Admission's changes to the name apply; its changes to the server's own fields do not.
         self.settle_namespace(&mut object)?;
-        // A PUT or an apply that creates may name a version.
+        // A PUT or an apply that creates may state a version.
         if self.target.name.is_empty() {
             refuse_version(&object, options)?;
         }
         self.fill_system_fields(&mut object);
         let given_name = meta::name(&object).to_owned();
         let prefix = meta::text(&object, "generateName").to_owned();
-        // Checked as it will be stored, after everything that may change it.
+        // Checked in the form in which it will be stored, after everything that may change it.
         self.admit_content(&object, None)?;
         let rules = self.rules();
         for turn in 1.. {
             let mut new = object.clone();
             if given_name.is_empty() && !prefix.is_empty() {
-                // The name of an address is the address: nothing is appended.
+                // The name of an IPAddress is the address, so nothing may be appended.
                 let name = if self.resource().is("networking.k8s.io", "ipaddresses") {
                     prefix.clone()
                 } else {
@@ -98,7 +98,7 @@ impl Call<'_> {
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }
-            // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
+            // A POST has no name in its path, so this is a PUT or an apply of an absent object.
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
             self.admit_deputies(&new, None)?;
@@ -132,7 +132,8 @@ impl Call<'_> {
                         self.warn_of(&new, None);
                         return Err(self.exists(&name, &self.decode(&stored)?));
                     }
-                    // A quota was charged or a place taken for somebody else meanwhile, or the object is gone again.
+                    // Another request has charged the quota or taken an allocation in the meantime, or the object has been removed
+                    // again.
                     None if turn < MAX_TURNS => {}
                     None => return Err(self.modified(&name)),
                 },
@@ -141,7 +142,7 @@ impl Call<'_> {
         unreachable!("the loop ends by itself")
     }
 
-    /// Completes a decoded and defaulted document as a create does, for objects of the server itself.
+    /// Completes a decoded and defaulted document like a create, for the server's own objects.
     pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
         self.fill_system_fields(object);
         self.mutate(object, None)?;
@@ -184,7 +185,7 @@ impl Call<'_> {
         }
     }
 
-    /// Prepares a new object, and says which places the server chose for it.
+    /// Prepares a new object; returns the allocations that the server chose for it.
     fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Allocation>, ApiError> {
         self.rules().prepare_create(new);
         if self.resource().is("", "limitranges") && meta::name(new).is_empty() {
@@ -201,7 +202,7 @@ impl Call<'_> {
         Ok(chosen)
     }
 
-    /// Decides on the names of a definition, so that it is served as soon as it is stored.
+    /// Accepts the names of a definition, so that it is served as soon as it is stored.
     pub(crate) fn settle_definition(&self, definition: &mut Value) {
         let text =
             |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -216,7 +217,7 @@ impl Call<'_> {
         }
     }
 
-    /// While a definition is being deleted, instances are only removed (spec 9).
+    /// Refuses new instances while their definition is being deleted (spec 9).
     fn refuse_under_terminating_definition(&self, name: &str) -> Result<(), ApiError> {
         let resource = self.resource();
         if resource.custom.is_none() || !self.registry.is_terminating(resource) {
@@ -233,7 +234,7 @@ impl Call<'_> {
         error
     }
 
-    /// `metadata.name` of a body must be the name in the path.
+    /// Checks that `metadata.name` in a body is the name in the path.
     pub(crate) fn check_name(&self, object: &Value) -> Result<(), ApiError> {
         let (given, wanted) = (meta::name(object), &self.target.name);
         if given.is_empty() {
@@ -249,13 +250,13 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Upstream's wording of a UID in a body that is not that of the stored object.
+    /// Returns upstream's error about a UID in a body that differs from that of the stored object.
     pub(crate) fn uid_conflict(&self, given: &str, stored: &str, dry_run: bool) -> ApiError {
         let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
         self.conflict(&self.target.name, &self.storage_error(&why, dry_run))
     }
 
-    /// Upstream's wording of an object that its store finds not to be what the request is for.
+    /// Returns upstream's message about an object that its store finds not to match the request.
     pub(crate) fn storage_error(&self, why: &str, dry_run: bool) -> String {
         let mut place = String::new();
         if !self.target.namespace.is_empty() {
@@ -263,7 +264,7 @@ impl Call<'_> {
         }
         let name = &self.target.name;
         let resource = self.resource();
-        // A dry run is refused before the place in the store is known.
+        // A dry run is refused before the storage path is known.
         let root = if dry_run { "" } else { "/registry" };
         let grouped = matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
         let folder = if grouped || resource.custom.is_some() {
@@ -277,7 +278,7 @@ impl Call<'_> {
         )
     }
 
-    /// 422 for a PUT that must name the version that it replaces. Upstream gives the plural name as the kind.
+    /// Returns the 422 for a PUT that must state the version that it replaces. Upstream gives the plural name as the kind.
     pub(crate) fn version_required(&self) -> ApiError {
         let error = crate::error::FieldError {
             field: "metadata.resourceVersion".into(),
@@ -287,7 +288,7 @@ impl Call<'_> {
         ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
     }
 
-    /// 422 in the words for a patch whose result is not an object of the kind.
+    /// Returns the 422 for a patch whose result is not an object of the kind.
     pub(crate) fn patch_error(document: &str, why: &str) -> ApiError {
         let error = crate::error::FieldError {
             field: "patch".into(),
@@ -302,7 +303,7 @@ impl Call<'_> {
     }
 }
 
-/// The label that always equals the name of a namespace (spec 12.1).
+/// Sets the label that always equals the name of a namespace (spec 12.1).
 pub(crate) fn label_with_name(namespace: &mut Value) {
     let name = meta::name(namespace).to_owned();
     let labels = meta::metadata_mut(namespace)

@@ -9,15 +9,14 @@ use crate::error::{ApiError, CauseReason, FieldError};
 use crate::persist;
 use crate::registry::call::Call;
 
-/// Objects listed at once if the client sets no limit.
+/// Number of objects per list if the client sets no limit.
 const PAGE: i64 = 10_000;
-/// Maximum number of times that the list of a collection is started while others overrun the history.
+/// Maximum number of times that the list of a collection is started while other writes exceed the history.
 const LISTINGS: usize = 3;
 
 impl Call<'_> {
-    /// Deletes what the list options select. Items are deleted under the UID that they were listed with, so that
-    /// an object which was recreated in the meantime survives (S03); a resourceVersion in the query is a list option
-    /// only (S05: the server passes it as such).
+    /// Deletes the objects that the list options select. Items are deleted under their listed UID, so that an object recreated in
+    /// the meantime survives (S03); a resourceVersion in the query is only a list option (S05: the server passes it as such).
     pub(crate) fn delete_collection(
         &mut self,
         options: &ListOptions,
@@ -32,10 +31,10 @@ impl Call<'_> {
             };
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
         }
-        // All pages are read before the first object is deleted: the deletions are changes, and would push the state that the
-        // pages are of out of the history.
+        // All pages are read before the first object is deleted: the deletions are changes, which would push the version of the
+        // pages out of the history.
         let mut list = self.list_all(options)?;
-        // Bad selectors are refused without it.
+        // Bad selectors are refused without this warning.
         self.warn_of_orphans(&deletion);
         let mut items = Vec::with_capacity(list.items.len());
         for object in std::mem::take(&mut list.items) {
@@ -58,7 +57,7 @@ impl Call<'_> {
         let is_expired = |error: &ApiError| error.code == 410;
         for _ in 1..LISTINGS {
             match self.list_pages(options) {
-                // Others have written so much meanwhile. Nothing is deleted yet.
+                // Other requests have written too much in the meantime. Nothing has been deleted yet.
                 Err(error) if is_expired(&error) && options.continue_token.is_empty() => {}
                 done => return done,
             }
@@ -81,7 +80,7 @@ impl Call<'_> {
             all.items.extend(next.items);
             all.continue_token = next.continue_token;
         }
-        // S08: all pages are in this answer.
+        // S08: this answer contains all pages.
         all.remaining_item_count = None;
         Ok(all)
     }
@@ -96,7 +95,7 @@ impl Call<'_> {
         match self.delete_object(text("name"), &key, &deletion) {
             Ok(_) => Ok(()),
             Err(error) if error.code == 404 => Ok(()),
-            // Another object under the same name: the listed one is gone.
+            // Another object has the same name: the listed one is gone.
             Err(error) if error.code == 409 && !asked && !self.holds(&key, text("uid"))? => Ok(()),
             Err(error) => Err(error),
         }

@@ -20,35 +20,35 @@ use crate::registry::deletion_observer::{ObservedDeletion, TerminatingDefinition
 use crate::resource::DefaultGarbageCollection;
 use crate::storage::{Key, KeyValue, Revision};
 
-/// The finalizer under which dependents are orphaned.
+/// Finalizer under which dependents are orphaned.
 pub const ORPHAN: &str = "orphan";
-/// The finalizer under which dependents are deleted first.
+/// Finalizer under which dependents are deleted first.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// Verb that the deletion of an object that cannot be read needs besides.
+/// Additional verb required to delete an object that cannot be read.
 const UNSAFE_VERB: &str = "unsafe-delete-ignore-read-errors";
 
-/// Warning of a job's deletion that names no policy.
+/// Warning for the deletion of a job that names no policy.
 const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
      remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// Options of a deletion, validated.
+/// Validated options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deletion {
     pub(crate) grace: Option<i64>,
     pub(crate) uid: Option<String>,
-    /// The UID is that of a listed object: no client named it.
+    /// True if the UID is that of a listed object, not one given by a client.
     pub(crate) is_of_listed: bool,
     pub(crate) resource_version: Option<String>,
     pub(crate) orphan_dependents: Option<bool>,
     pub(crate) policy: Option<PropagationPolicy>,
     pub(crate) dry_run: bool,
-    /// Definition whose deletion takes the object along, where no request deletes it.
+    /// Definition whose deletion includes the object, if no request deletes it.
     pub(crate) definition: Option<Arc<TerminatingDefinition>>,
 }
 
 impl Deletion {
-    /// The same with the time that a pod gets, also where the client did not choose one.
+    /// Returns the options with the grace period of a pod, even if the client chose none.
     fn within(&self, grace: &Grace) -> Self {
         let grace = match grace {
             Grace::Graceful { seconds, first: true, .. } => Some(*seconds),
@@ -80,7 +80,7 @@ impl Deletion {
         shown
     }
 
-    /// Spec 2.3.
+    /// Validates the options of a deletion (spec 2.3).
     pub(crate) fn validate(options: &DeleteOptions) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
         let mut error = |field: &str, reason, detail: String| {
@@ -139,27 +139,27 @@ impl Deletion {
 
 /// Result of a deletion.
 pub(crate) enum DeletionResult {
-    /// The object is gone (or would be): its last stored state, at the version of the removal.
+    /// The object is gone (or would be), with its last stored state, at the version of the removal.
     Removed(KeyValue),
-    /// The object stays for now, in this state.
+    /// The object remains for now, in this state.
     Kept(KeyValue),
-    /// As [`DeletionResult::Kept`], for a dry run.
+    /// Like [`DeletionResult::Kept`], for a dry run.
     WouldKeep(Value),
 }
 
-/// Spec 3.2.
+/// Graceful deletion of an object (spec 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Grace {
     /// Nothing to wait for.
     Neither,
-    /// The object waits already, and not longer than asked for.
+    /// The object is already waiting, for no longer than requested.
     Pending,
-    /// The object is to wait: deletionTimestamp, deletionGracePeriodSeconds, whether the generation rises.
+    /// The object must wait: deletionTimestamp, deletionGracePeriodSeconds, and whether the generation increases.
     Graceful { at: jiff::Timestamp, seconds: i64, first: bool },
 }
 
 impl Call<'_> {
-    /// DELETE of the object that the request names.
+    /// Handles DELETE of the object that the request names.
     pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(options)?;
         if options.is_unsafe() {
@@ -170,7 +170,8 @@ impl Call<'_> {
         self.deletion_response(&deletion, deleted)
     }
 
-    /// Refuses a deletion that is for objects alone that cannot be read: everything that this server has stored can be.
+    /// Returns the error of a deletion that is only meant for unreadable objects: this server can read everything that it has
+    /// stored.
     fn unsafe_deletion_error(&self) -> Result<ApiError, ApiError> {
         let (target, resource) = (self.target, self.resource());
         let attributes = Attributes {
@@ -204,13 +205,13 @@ impl Call<'_> {
         }
     }
 
-    /// Spec 4.
+    /// Returns the response to a deletion (spec 4).
     fn deletion_response(
         &mut self,
         deletion: &Deletion,
         deleted: DeletionResult,
     ) -> Result<Response, ApiError> {
-        // S01: the only unfinished deletion that the status code shows.
+        // S01: the only unfinished deletion that the status code reveals.
         let kept = if deletion.orphan_dependents == Some(false) { 202 } else { 200 };
         match deleted {
             DeletionResult::Kept(stored) => self.answer_stored(kept, stored.value, stored.mod_revision),
@@ -251,7 +252,7 @@ impl Call<'_> {
         let mut last_written: Option<KeyValue> = None;
         for turn in 0..MAX_TURNS {
             let Some(stored) = self.read(key)? else {
-                // Between the two steps of a graceful deletion the object may have been removed.
+                // The object may have been removed between the two steps of a graceful deletion.
                 return match last_written {
                     Some(stored) => Ok(DeletionResult::Removed(stored)),
                     None => Err(self.not_found(name)),
@@ -306,7 +307,7 @@ impl Call<'_> {
             if waits {
                 return Ok(DeletionResult::Kept(written));
             }
-            // The second step removes what the first one has written.
+            // The second step removes the version written by the first.
             if deletion.resource_version.is_some() {
                 deletion.resource_version = Some(written.mod_revision.to_string());
             }
@@ -316,7 +317,8 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Reports who has deleted the object, or that it could not be deleted. What was terminating already is not news.
+    /// Reports the user who deleted the object, or that it could not be deleted. An object that was already terminating is not
+    /// reported again.
     pub(crate) fn report_deletion(
         &self,
         live: &Value,
@@ -343,9 +345,10 @@ impl Call<'_> {
         });
     }
 
-    /// Asks admission about a deletion, in the form that it has for admission. Most servers have nothing to ask, and make none.
+    /// Runs admission for a deletion, with options in the form that admission sees. These are built lazily, because most servers
+    /// have no admission configured.
     fn validate_deletion(&self, live: &Value, seen: impl FnOnce() -> Deletion) -> Result<(), ApiError> {
-        // Evictions were admitted as evictions.
+        // Evictions were already admitted as evictions.
         if self.target.subresource == "eviction" || !self.registry.admits() {
             return Ok(());
         }
@@ -353,7 +356,7 @@ impl Call<'_> {
         self.validate_dynamically(None, Some(live), &Options::Delete(&deletion.shown(), deletion.dry_run))
     }
 
-    /// Preconditions; `first` is spec 3.1 step 3, which names the Kind.
+    /// Checks the preconditions; `first` stands for spec 3.1 step 3, whose errors name the Kind.
     pub(crate) fn check_preconditions(
         &self,
         name: &str,
@@ -363,7 +366,7 @@ impl Call<'_> {
     ) -> Result<(), ApiError> {
         let resource = self.resource();
         let kind = if first { &resource.kind } else { &resource.resource };
-        // Events of both groups are stored as one kind.
+        // Events of both groups are stored as a single kind.
         let group = if first && &*resource.group == "events.k8s.io" { "" } else { &*resource.group };
         if let Some(uid) = &deletion.uid
             && uid != meta::uid(live)
@@ -388,7 +391,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Spec 3.2 and 8.
+    /// Determines the grace period (spec 3.2 and 8).
     fn grace(&self, live: &Value, deletion: &Deletion) -> Grace {
         if !self.resource().graceful_deletion {
             return Grace::Neither;
@@ -418,7 +421,7 @@ impl Call<'_> {
         }
     }
 
-    /// The finalizers after the rules of spec 3.3.
+    /// Returns the finalizers by the rules of spec 3.3.
     fn gc_finalizers(&self, live: &Value, deletion: &Deletion) -> Vec<String> {
         let before = finalizers(live);
         if !self.registry.config.garbage_collector {
@@ -427,7 +430,7 @@ impl Call<'_> {
         let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
         let default = self.resource().default_garbage_collection;
         let chosen = match (deletion.orphan_dependents, deletion.policy) {
-            // The first rule that applies decides; whatever none names gets no finalizer.
+            // The first rule that applies decides; without one, there is no finalizer.
             _ if default == DefaultGarbageCollection::Unsupported => None,
             (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => Some(ORPHAN),
             (None, Some(PropagationPolicy::Foreground)) => Some(FOREGROUND),
@@ -439,7 +442,7 @@ impl Call<'_> {
         with_gc_finalizer(before, chosen)
     }
 
-    /// Spec 3.1 step 8 c to e, and 3.4.
+    /// Marks an object as deleted (spec 3.1 step 8 c to e, and 3.4).
     fn mark(&self, object: &mut Value, grace: &Grace, finalizers: &[String]) {
         meta::set_finalizers(object, finalizers.to_vec());
         let generation = meta::generation(object);
@@ -467,9 +470,10 @@ impl Call<'_> {
         }
     }
 
-    /// The first DELETE of a namespace or definition, which marks it and leaves the rest to its controller (spec 9, 12.2).
+    /// Handles the first DELETE of a namespace or definition, which only marks it and leaves the rest to its controller (spec 9,
+    /// 12.2).
     ///
-    /// `None` if it is marked already and the generic deletion follows.
+    /// Returns `None` if it is already marked and the generic deletion follows.
     fn delete_marked_first(
         &self,
         name: &str,
@@ -528,7 +532,7 @@ impl Call<'_> {
         })
     }
 
-    /// Preconditions in the words of namespaces and definitions.
+    /// Checks preconditions with the messages of namespaces and definitions.
     fn check_special_preconditions(
         &self,
         name: &str,
@@ -554,7 +558,7 @@ impl Call<'_> {
     }
 }
 
-/// The finalizers of a namespace after its first DELETE (spec 12.2).
+/// Returns the finalizers of a namespace after its first DELETE (spec 12.2).
 fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
     let before = finalizers(live);
     match (deletion.orphan_dependents, deletion.policy) {
@@ -567,7 +571,7 @@ fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
     }
 }
 
-/// The finalizers of a definition after its first DELETE (spec 9).
+/// Returns the finalizers of a definition after its first DELETE (spec 9).
 fn definition_finalizers(live: &Value) -> Vec<String> {
     let mut after = finalizers(live);
     if !after.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
@@ -580,7 +584,7 @@ fn finalizers(object: &Value) -> Vec<String> {
     meta::finalizers(object).into_iter().map(str::to_owned).collect()
 }
 
-/// The list without the two GC finalizers and with the chosen one at the end; untouched if that is the same set.
+/// Returns the list without the two GC finalizers and with the chosen one at the end; unchanged if that is the same set.
 fn with_gc_finalizer(before: Vec<String>, chosen: Option<&str>) -> Vec<String> {
     let mut after: Vec<String> =
         before.iter().filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND).cloned().collect();
@@ -589,7 +593,7 @@ fn with_gc_finalizer(before: Vec<String>, chosen: Option<&str>) -> Vec<String> {
     if same { before } else { after }
 }
 
-/// Seconds that a pod gets at its first DELETE (spec 8).
+/// Returns the grace period of a pod at its first DELETE, in seconds (spec 8).
 fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
     let seconds = asked.or_else(own).unwrap_or_default();
@@ -601,6 +605,6 @@ fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 fn after(time: jiff::Timestamp, seconds: i64) -> jiff::Timestamp {
-    // Out of range is what no clock reaches: the time itself serves as well.
+    // No clock reaches a time that is out of range, so the given time does as well.
     time.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(time)
 }

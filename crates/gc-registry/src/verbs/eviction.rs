@@ -10,11 +10,11 @@ use crate::persist;
 use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::storage::{KeyValue, RangeOptions};
 
-/// Evictions that may be on their way under one budget.
+/// Maximum number of evictions in progress under one budget.
 const MAX_DISRUPTED_PODS: usize = 2000;
 
 impl Call<'_> {
-    /// Takes one of the disruptions that the budget of a pod allows. 429 if it allows none.
+    /// Takes one of the disruptions that the budget of a pod permits. Fails with a 429 if it permits none.
     pub(crate) fn spend_disruption(&self, name: &str, dry_run: bool) -> Result<(), ApiError> {
         let pod = self.live()?;
         if meta::is_deleting(&pod)
@@ -62,8 +62,8 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Records in the pod why it is deleted, for the controller that counts its failures. A deletion's precondition on the
-    /// version becomes the version of this write.
+    /// Records in the pod the reason for its deletion, for the controller that counts failures. If the deletion has a precondition
+    /// on the version, it becomes the version of this write.
     pub(crate) fn mark_disrupted(&self, name: &str, deletion: &mut Deletion) -> Result<(), ApiError> {
         if deletion.dry_run {
             return Ok(());
@@ -164,7 +164,7 @@ impl Call<'_> {
     }
 }
 
-/// When a client asks again whose budget has not been reconciled yet.
+/// Delay before a client should retry if its budget has not been reconciled yet.
 const RETRY_SECONDS: u32 = 10;
 
 fn violated(why: String, retry_after_seconds: Option<u32>) -> ApiError {
@@ -179,7 +179,7 @@ fn violated(why: String, retry_after_seconds: Option<u32>) -> ApiError {
     error
 }
 
-/// Reports whether a pod that does not serve anyway may go: its budget says so, or is met without it.
+/// Reports whether a pod that does not serve anyway may be deleted, because its budget permits it or is met without it.
 fn is_unhealthy_and_free(pod: &Value, budget: &Value) -> bool {
     let is_ready = list(pod, &["status", "conditions"])
         .iter()

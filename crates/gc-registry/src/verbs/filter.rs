@@ -1,4 +1,4 @@
-//! Selection of objects of a collection by labels and fields.
+//! Selection of a collection's objects by labels and fields.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Filter {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The only name that can match, if there is one.
+    /// Returns the only name that can match, if there is one.
     pub(crate) fn exact_name(&self) -> Option<&str> {
         self.fields.exact_name()
     }

@@ -1,4 +1,4 @@
-//! Requests in, answers out.
+//! Entry point: performs requests.
 
 use super::components::is_component_status;
 use super::list;
@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::registry::call::Call;
 
 impl Registry {
-    /// Performs one request. `target.subresource` names subresources, and POST to them.
+    /// Performs one request. `target.subresource` names the subresource, also for a POST to it.
     pub fn handle(
         &self,
         target: &RequestTarget,
@@ -93,7 +93,7 @@ impl Registry {
     }
 }
 
-/// 405 for what the table does not offer.
+/// Returns a 405 for verbs that the table does not offer.
 fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiError> {
     let verb = match operation {
         Operation::Get { .. } => "get",
@@ -114,7 +114,7 @@ fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiEr
     };
     let reads = matches!(operation, Operation::List(_));
     let placed = !resource.namespaced() || !target.namespace.is_empty() || reads;
-    // A collection is listed, added to and deleted; everything else is done to an object.
+    // List, create and deletecollection act on a collection; everything else acts on an object.
     let collection = matches!(verb, "list" | "deletecollection")
         || verb == "create" && (target.subresource.is_empty() || target.name.is_empty());
     let placed = placed && collection == target.name.is_empty();
@@ -123,7 +123,7 @@ fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiEr
 
 impl Call<'_> {
     fn get(&mut self, resource_version: &str) -> Result<Response, ApiError> {
-        // Events are not cached upstream, and refuse a bad version as lists do.
+        // Upstream does not cache events, so they refuse an invalid version as lists do.
         let requested = match &*self.resource().resource {
             "events" if self.resource().custom.is_none() => list::parse_version(resource_version)?,
             _ => list::parse_version_of_get(resource_version)?,

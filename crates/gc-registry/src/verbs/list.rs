@@ -18,7 +18,7 @@ use crate::resource::ResourceDefinition;
 use crate::storage::{Blocking, Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
 use crate::{persist, schema};
 
-/// Objects read from the store at once while a selector looks for its matches.
+/// Number of objects read from the store at once while a selector searches for matches.
 const SCAN_PAGE: usize = 1000;
 
 /// Reads `resourceVersion`; empty is 0.
@@ -26,12 +26,12 @@ pub(crate) fn parse_version(text: &str) -> Result<Revision, ApiError> {
     version(text).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
 }
 
-/// Reads `resourceVersion` of a single read or a watch, where bad text is a 500 (recorded from upstream).
+/// Reads the `resourceVersion` of a single read or a watch, where an invalid text is a 500 (recorded from upstream).
 pub(crate) fn parse_version_of_get(text: &str) -> Result<Revision, ApiError> {
     version(text).map_err(|why| ApiError::new(500, "", why))
 }
 
-/// Reads the `resourceVersion` of an object that is written; bad text is a 500 in other words.
+/// Reads the `resourceVersion` of an object in a write; an invalid text is a 500 with another message.
 pub(crate) fn parse_version_of_write(text: &str) -> Result<Revision, ApiError> {
     number(text).map_err(|why| ApiError::new(500, "", why))
 }
@@ -44,7 +44,7 @@ fn number(text: &str) -> Result<Revision, String> {
     if text.is_empty() {
         return Ok(Revision(0));
     }
-    // Go takes no sign here, and Rust does.
+    // Rust accepts a sign here, but Go does not.
     let digits = Some(text).filter(|text| !text.starts_with('+'));
     digits.and_then(|digits| digits.parse().ok()).map(Revision).ok_or_else(|| {
         let why = if text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -56,9 +56,9 @@ fn number(text: &str) -> Result<Revision, String> {
     })
 }
 
-/// Where the next page starts, and how many objects follow there, so that no page counts them again:
-/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`. With `rv` -1, it starts in the newest
-/// state, as a client wants that continues although the state of the first page is gone.
+/// Start of the next page, and the number of objects from there, so that no page counts them again:
+/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`. With `rv` -1, the page starts in the newest state,
+/// for a client that continues although the state of the first page is gone.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Continue {
     revision: Option<Revision>,
@@ -100,7 +100,7 @@ impl Continue {
             return Err(bad(": encoded start key empty (version meta.k8s.io/v1)"));
         }
         let key = start.strip_prefix('/').unwrap_or(start);
-        // Keys that would lead out of the collection, or that the server would not write.
+        // Refuses keys that would leave the collection, or that the server would not write.
         if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(bad(&format!(": {start}")));
         }
@@ -118,7 +118,7 @@ fn forbidden(field: &str, why: &str) -> ApiError {
     ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
 }
 
-/// Upstream's checks of the options against each other.
+/// Checks that the options are consistent, as upstream does.
 fn validate(options: &ListOptions) -> Result<(), ApiError> {
     if options.send_initial_events.is_some() {
         return Err(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
@@ -150,7 +150,7 @@ const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to di
      of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
      modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Where objects are read, by what they are converted, and how long that may take.
+/// Store to read objects from, their converter, and the remaining time.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     pub(crate) converter: &'a Arc<Converter>,
@@ -159,7 +159,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Call<'_> {
-    /// Where the request reads collections.
+    /// Returns the source from which the request reads collections.
     pub(crate) fn source(&self) -> Source<'_> {
         Source {
             converter: &self.registry.converter,
@@ -169,7 +169,7 @@ impl Call<'_> {
     }
 }
 
-/// A page of a collection.
+/// Returns a page of a collection.
 pub(crate) fn list(
     source: Source<'_>,
     target: &RequestTarget,
@@ -195,7 +195,7 @@ pub(crate) struct InitialState {
     pub(crate) revision: Revision,
 }
 
-/// Reads all objects below a prefix, or the one under the key, for the initial state of a watch.
+/// Reads all objects below a prefix, or the one at the key, for the initial state of a watch.
 pub(crate) fn everything(
     source: Source<'_>,
     target: &RequestTarget,
@@ -209,7 +209,7 @@ pub(crate) fn everything(
         let items = reader.matching(answer.item.as_slice(), filter)?;
         return Ok(InitialState { items, rest: None, revision: answer.revision });
     }
-    // Whoever polls a watch may not wait for a network, and an error of a webhook belongs into the answer.
+    // A watch must be polled without waiting for a network, and a webhook's error belongs in the answer.
     let in_pages = source.storage.blocks() != Blocking::Always && !target.resource.asks_webhook();
     let limit = if in_pages { FIRST_PAGE } else { 0 };
     let options = RangeOptions { limit, skips_count: true, ..RangeOptions::default() };
@@ -219,18 +219,18 @@ pub(crate) fn everything(
     Ok(InitialState { items, rest, revision: answer.revision })
 }
 
-/// A page as it is answered.
+/// A page of the answer.
 struct Page {
     items: Vec<Arc<Object>>,
     revision: Revision,
     next: Option<Continue>,
     remaining: Option<u64>,
-    /// What follows without another request.
+    /// Objects that follow without another request.
     rest: Option<ListRest>,
 }
 
 impl Page {
-    /// A page with which the list ends.
+    /// Creates the last page of a list.
     fn last(items: Vec<Arc<Object>>, revision: Revision) -> Self {
         Self { items, revision, next: None, remaining: None, rest: None }
     }
@@ -241,7 +241,7 @@ struct Start {
     at: Option<Revision>,
     after: Option<Key>,
     continued: bool,
-    /// Number of objects from here on, if counted.
+    /// Number of objects from here on, if known.
     counted: Option<u64>,
 }
 
@@ -270,8 +270,7 @@ impl<'a> Reader<'a> {
         self.source.converter.present_all(self.resource, &self.type_meta, stored, self.source.time_left)
     }
 
-    /// Returns all items as objects. Part by part, because the shared objects of a large list need no vector of that many objects
-    /// beside them.
+    /// Converts all items to objects, in parts: for a large list, the shared objects need no second vector of the same length.
     fn all(&self, items: &[KeyValue]) -> Result<Vec<Arc<Object>>, ApiError> {
         let mut objects = Vec::with_capacity(items.len());
         for part in items.chunks(SCAN_PAGE) {
@@ -316,7 +315,7 @@ impl<'a> Reader<'a> {
         Ok(Start { at, after: None, continued: false, counted: None })
     }
 
-    /// Reports whether upstream answers from its cache, which has no pages. Events have no cache.
+    /// Reports whether upstream answers from its cache, which has no pages. Events are not cached.
     fn is_of_any_version(&self, options: &ListOptions) -> bool {
         let is_event = &*self.resource.resource == "events" && self.resource.custom.is_none();
         options.resource_version == "0" && options.continue_token.is_empty() && !is_event
@@ -336,7 +335,7 @@ impl<'a> Reader<'a> {
         {
             return self.one(name, filter);
         }
-        // Objects of other versions are converted by webhooks, whose errors the client must learn.
+        // Webhooks convert objects of other versions, and the client must learn of their errors.
         let in_pages = options.in_pages && limit == 0 && !self.resource.asks_webhook();
         let mut items = Vec::new();
         loop {
@@ -359,7 +358,7 @@ impl<'a> Reader<'a> {
             }
             if filter.is_empty() {
                 let present = u64::try_from(answer.items.len()).unwrap_or(u64::MAX);
-                // A token is the client's: where more follows, at least one does.
+                // The token comes from the client, so ensure that there is at least one more object if the page is not the last.
                 let left = |counted: u64| counted.saturating_sub(present).max(1);
                 let remaining = counted.map_or(answer.remaining, left);
                 let remaining = answer.more.then_some(remaining);
@@ -375,7 +374,7 @@ impl<'a> Reader<'a> {
                 }
                 items.push(Arc::new(object.forgetting_what_was_decoded()));
                 if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
-                    // With a selector, how many remain is not known (upstream leaves it out).
+                    // With a selector, the number of remaining objects is unknown (upstream omits it).
                     let next = self.next(Some(&item.key), revision, None);
                     return Ok(Page { next, ..Page::last(items, revision) });
                 }
@@ -420,7 +419,7 @@ impl<'a> Reader<'a> {
         Some(Continue { revision: Some(revision), after, remaining })
     }
 
-    /// The state of the first page is gone: the client may go on in the newest one.
+    /// Returns the error for a page whose version is gone; the client may continue in the newest state.
     fn expired(&self, after: Option<&str>) -> ApiError {
         let after = after.and_then(|after| after.strip_prefix(&*self.prefix)).unwrap_or_default().to_owned();
         let continue_token = Continue { revision: None, after, remaining: None }.encode();

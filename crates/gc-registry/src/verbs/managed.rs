@@ -1,4 +1,4 @@
-//! managedFields, kept with every write.
+//! Maintains managedFields with every write.
 
 use serde_json::Value;
 
@@ -10,12 +10,12 @@ use crate::patch::managed_fields::{self, ManagerRequest, PathElement, ResetField
 use crate::registry::call::Call;
 use crate::schema;
 
-/// Way of a write.
+/// Way in which an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// By anything but apply.
+    /// Anything except apply.
     Update,
-    /// By apply, which has computed managedFields already.
+    /// Apply, which has already computed managedFields.
     Apply,
 }
 
@@ -81,15 +81,16 @@ fn with_request<T>(call: &Call<'_>, options: &WriteOptions, f: impl FnOnce(&Mana
     })
 }
 
-/// Returns the version of a manager that the definition of a custom resource no longer has. kube-apiserver cannot convert an
-/// object to it, and so does not know what the manager owns.
+/// Returns the version of a manager that the definition of a custom resource no longer has. kube-apiserver cannot convert an object
+/// to it, and therefore does not know which fields the manager owns.
 fn missing_version(call: &Call<'_>, managed: &Value) -> Option<String> {
     let custom = call.resource().custom.as_ref()?;
     let mut versions = managed.as_array()?.iter().filter_map(|entry| entry["apiVersion"].as_str());
     versions.find(|version| custom.schema_of(version).is_none()).map(str::to_owned)
 }
 
-/// After a create, update or patch. Where a manager is of a version that is gone, all managers are dropped, as upstream.
+/// Updates managedFields after a create, update or patch. If the version of a manager is gone, all managers are dropped, as
+/// upstream.
 pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, options: &WriteOptions) {
     let managed = |object: &Value| meta::metadata(object).get("managedFields").cloned();
     let given = managed(new).filter(|given| given.as_array().is_some_and(|given| !given.is_empty()));
@@ -120,7 +121,7 @@ fn with_scale_request<T>(
     })
 }
 
-/// Where the objects of this resource have their replicas in a version of it.
+/// Returns the path of the replicas in objects of this resource in one of its versions.
 fn replicas_path(call: &Call<'_>, api_version: &str) -> Option<Vec<PathElement>> {
     let resource = call.resource();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -137,7 +138,7 @@ fn replicas_path(call: &Call<'_>, api_version: &str) -> Option<Vec<PathElement>>
     Some(scale::replicas_path(&path))
 }
 
-/// The Scale of a stored object, with its managers.
+/// Returns the Scale of a stored object, with its managers.
 pub(crate) fn scale_with_managers(call: &Call<'_>, live: &Value) -> Result<Value, ApiError> {
     let mut object = live.clone();
     if let Some(custom) = &call.resource().custom {
@@ -150,7 +151,7 @@ pub(crate) fn scale_with_managers(call: &Call<'_>, live: &Value) -> Result<Value
     Ok(scale)
 }
 
-/// Hands the replicas of an object over to those who manage them in its Scale.
+/// Transfers the replicas of an object to their managers in its Scale.
 pub(crate) fn hand_over(call: &Call<'_>, scale: &Value, new: &mut Value) {
     let of_scale = meta::metadata(scale).get("managedFields").cloned().unwrap_or_default();
     let known = meta::metadata(new).get("managedFields").cloned().unwrap_or_default();
@@ -159,10 +160,10 @@ pub(crate) fn hand_over(call: &Call<'_>, scale: &Value, new: &mut Value) {
     meta::set_or_remove(meta::metadata_mut(new), "managedFields", managed.unwrap_or_default());
 }
 
-/// The Scale that was sent, with its managers: those of the Scale before and who changes it.
+/// Returns the received Scale with its managers: those of the previous Scale, and the one who changes it.
 pub(crate) fn update_scale(call: &Call<'_>, before: &Value, sent: &Value, options: &WriteOptions) -> Value {
     let mut scale = sent.clone();
-    // A Scale of nothing has no replicas, so that their last manager loses them with it.
+    // A Scale of zero has no replicas, so their last manager loses them.
     if scale["spec"]["replicas"] == 0 {
         meta::member_map(&mut scale, "spec").remove("replicas");
     }
@@ -170,14 +171,14 @@ pub(crate) fn update_scale(call: &Call<'_>, before: &Value, sent: &Value, option
     scale
 }
 
-/// The Scale, with its managers, that results from applying a configuration to the one before.
+/// Returns the Scale, with its managers, that results from applying a configuration to the previous one.
 pub(crate) fn apply_to_scale(
     call: &Call<'_>,
     before: &Value,
     configuration: &Value,
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
-    /// Upstream converts a Scale as if it were a custom resource itself, which fails.
+    /// Upstream converts a Scale as if it were itself a custom resource, which fails.
     const NOT_CONVERTED: &str =
         "to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
     let is_custom = call.resource().custom.is_some();
@@ -202,7 +203,7 @@ pub(crate) fn apply_to_scale(
     Ok(scale)
 }
 
-/// After the server itself has written the status of an object.
+/// Updates managedFields after the server itself has written the status of an object.
 pub(crate) fn update_own_status(call: &Call<'_>, live: &Value, new: &mut Value) {
     let resource = call.resource();
     let schema = rules::schema(resource);
@@ -219,7 +220,7 @@ pub(crate) fn update_own_status(call: &Call<'_>, live: &Value, new: &mut Value) 
     managed_fields::update(Some(live), new, &request);
 }
 
-/// The object that results from applying a configuration to the live one.
+/// Returns the object that results from applying a configuration to the live one.
 pub(crate) fn apply(
     call: &Call<'_>,
     live: Option<&Value>,
@@ -238,8 +239,8 @@ pub(crate) fn apply(
     Ok(object)
 }
 
-/// Brings the result into its types; 500 for a text or a number that is not what its field takes, such as a time: merging
-/// takes every text.
+/// Converts the result to its types; fails with a 500 for a text or a number that its field does not accept, such as a time,
+/// because merging accepts any text.
 fn convert(call: &Call<'_>, configuration: &Value, object: &mut Value) -> Result<(), ApiError> {
     let resource = call.resource();
     if resource.custom.is_some() || rules::is_definition(resource) {
@@ -255,7 +256,7 @@ fn convert(call: &Call<'_>, configuration: &Value, object: &mut Value) -> Result
     Err(ApiError::new(500, "", why))
 }
 
-/// Reports whether two states of an object differ in nothing but the times of managedFields: then nothing is written.
+/// Reports whether two states of an object differ only in the times of managedFields, in which case nothing is written.
 pub(crate) fn same_but_for_times(new: &Value, live: &Value) -> bool {
     let (Some(new), Some(live)) = (new.as_object(), live.as_object()) else { return false };
     if new.len() != live.len() {

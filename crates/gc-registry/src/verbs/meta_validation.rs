@@ -14,7 +14,7 @@ use crate::metadata::validation::{
 };
 use crate::resource::ResourceDefinition;
 
-/// The metadata of an object that is created, of the kinds whose own validation begins with it.
+/// Validates the metadata of a new object of a kind whose own validation begins with it.
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     if metadata_rules(resource).is_checked_last { Vec::new() } else { every_rule(resource, object) }
 }
@@ -74,7 +74,7 @@ fn validate_generation(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The name of an object, and what it was generated from, by the rules of its kind.
+/// Validates the name of an object, and the prefix that it was generated from, by the rules of its kind.
 fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Vec<FieldError>) {
     let rules = metadata_rules(resource);
     let required_name =
@@ -107,18 +107,18 @@ fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Ve
     }
 }
 
-/// The name that a definition must have.
+/// Returns the name that a definition must have.
 fn plural_and_group(object: &Value) -> RequiredName {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let name = format!("{}.{}", text("/spec/names/plural"), text("/spec/group"));
     RequiredName { name, why: "must be spec.names.plural+\".\"+spec.group".into(), alone: false }
 }
 
-/// The metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are those of the
-/// stored object already.
+/// Validates the metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are already those of the
+/// stored object.
 ///
-/// Upstream checks it as often as it has functions that do, and names what is wrong each time: once as a whole and once
-/// as a change for every kind, and again by the rules of the kind.
+/// Upstream has several functions that validate metadata, and reports errors each time: for every kind once as a whole and once as
+/// a change, and again by the rules of the kind.
 pub(crate) fn validate_update(
     resource: &ResourceDefinition,
     subresource: &str,
@@ -128,7 +128,7 @@ pub(crate) fn validate_update(
     let mut errors = Vec::new();
     let prefix = meta::text(new, "generateName");
     errors.extend(invalid("metadata.generateName", prefix, names::path_segment(prefix)));
-    // Found once, and named again.
+    // Determined once, and reported repeatedly.
     let found = |rule: fn(&Value, &mut Vec<FieldError>)| {
         let mut found = Vec::new();
         rule(new, &mut found);
@@ -198,19 +198,19 @@ pub(crate) fn validate_update(
     errors
 }
 
-/// Returns the checks of a kind at an update, in this order.
+/// Returns the checks of a kind for an update, in order.
 fn checks(resource: &ResourceDefinition, subresource: &str) -> &'static [MetadataCheck] {
     let rules = metadata_rules(resource);
     if matches!(subresource, "" | "scale") { rules.update } else { rules.subresources }
 }
 
-/// `[]string{"a", "b"}`
+/// Formats texts as `[]string{"a", "b"}`.
 fn go_string_list(items: &[&str]) -> String {
     let quoted: Vec<String> = items.iter().map(|item| quoted(item)).collect();
     format!("[]string{{{}}}", quoted.join(", "))
 }
 
-/// Warnings about finalizers of custom resources (spec 10.3).
+/// Returns warnings about finalizers of custom resources (spec 10.3).
 pub(crate) fn finalizer_warnings(resource: &ResourceDefinition, object: &Value) -> Vec<String> {
     if resource.custom.is_none() {
         return Vec::new();
@@ -228,16 +228,16 @@ pub(crate) fn finalizer_warnings(resource: &ResourceDefinition, object: &Value) 
         .collect()
 }
 
-/// When the duplicates of a request's references are dropped; the warning says so (spec 10.2).
+/// Time at which duplicate references in a request are dropped, which the warning mentions (spec 10.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deduplication {
-    /// POST and PUT.
+    /// In POST and PUT.
     Request,
-    /// PATCH.
+    /// In PATCH.
     Patch,
 }
 
-/// Drops references that equal an earlier one in every field, and warns of their UIDs (spec 10.2, S10: before
+/// Drops references that equal an earlier one in every field, and returns a warning with their UIDs (spec 10.2, S10: before
 /// managedFields are computed).
 pub(crate) fn drop_duplicate_owners(object: &mut Value, when: Deduplication) -> Option<String> {
     if meta::owner_references(object).len() < 2 {
@@ -247,7 +247,7 @@ pub(crate) fn drop_duplicate_owners(object: &mut Value, when: Deduplication) -> 
     let mut uids: Vec<String> = Vec::new();
     let (mut seen, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for reference in meta::owner_references(object) {
-        // Equal references have one text: members are written in the order of their keys.
+        // Equal references have the same text, because members are written in the order of their keys.
         if seen.insert(reference.to_string()) {
             kept.push(reference.clone());
         } else {

@@ -1,4 +1,4 @@
-//! Pages of a list without limit: a server that sends the list as it reads it holds one of them at a time.
+//! Pages of a list without limit: a server that sends the list while reading it holds one page at a time.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::persist;
 use crate::resource::ResourceDefinition;
 use crate::storage::{Blocking, Hold, Key, RangeAnswer, RangeOptions, Revision, Storage};
 
-/// Objects of the first page.
+/// Number of objects on the first page.
 pub(super) const FIRST_PAGE: usize = 1000;
-/// Stored bytes of a further page, about.
+/// Approximate stored size of a further page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
-/// Bounds of the number of objects that are read at once.
+/// Minimum and maximum number of objects read at once.
 const PAGE_LIMITS: (usize, usize) = (16, 4096);
-/// Objects for which a page of a list with selectors ends early.
+/// Number of matches at which a page of a list with selectors ends early.
 pub(super) const ENOUGH_MATCHES: usize = 256;
 
-/// Where the next page begins.
+/// Position of the next page.
 #[derive(Clone)]
 pub(super) struct Pages {
     pub(super) converter: Arc<Converter>,
@@ -36,16 +36,16 @@ pub(super) struct Pages {
     pub(super) filter: Filter,
     /// Version of all pages.
     pub(super) at: Revision,
-    /// Last key of the page before; `None` at the end.
+    /// Last key of the previous page; `None` at the end.
     pub(super) after: Option<Key>,
     /// Number of keys to read.
     pub(super) limit: usize,
-    /// Keeps the version in the store.
+    /// Keeps the version readable in the store.
     pub(super) hold: Option<Hold>,
 }
 
 impl Pages {
-    /// Returns what follows a page; `None` if nothing does.
+    /// Returns the objects that follow a page; `None` if there are none.
     pub(super) fn after(mut self, answer: &RangeAnswer) -> Option<ListRest> {
         self.hold = self.storage.hold(answer.revision);
         self.follow(answer);

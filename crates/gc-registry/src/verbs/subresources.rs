@@ -15,16 +15,16 @@ use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::resource::{BodyKind, Target};
 use crate::{kinds, patch, persist, schema};
 
-/// Labels of a node that its pods get.
+/// Labels of a node that are copied to its pods.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// The versions of old that upstream's scheme still has a Scale in.
+/// Old versions in which upstream's scheme still has a Scale.
 const VERSIONS_OF_SCALE: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
 const EVICTION: BodyKind = BodyKind { group: "policy", version: "v1", kind: "Eviction" };
 const BINDING: BodyKind = BodyKind { group: "", version: "v1", kind: "Binding" };
 
 impl Call<'_> {
-    /// Requests to `…/scale`.
+    /// Handles requests to `…/scale`.
     pub(crate) fn scale(&mut self, operation: Operation) -> Result<Response, ApiError> {
         match operation {
             Operation::Get { .. } => {
@@ -46,14 +46,14 @@ impl Call<'_> {
         }
     }
 
-    /// Server-side apply of a Scale: the manager owns the replicas of the object that is scaled.
+    /// Handles server-side apply of a Scale: the manager owns the replicas of the scaled object.
     fn scale_by_apply(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         check_apply_options(options)?;
         self.note_duplicates(body.duplicates, options)?;
         self.write_scale(&Change::ScaleByApply(body.value), options)
     }
 
-    /// Refuses the Scale that an apply makes of that of a live object, if it is none or of another object.
+    /// Refuses the result of applying to a live object's Scale if it is not a Scale, or belongs to another object.
     pub(crate) fn check_applied_scale(&self, scale: Value, live: &Value) -> Result<(), ApiError> {
         self.check_uid_of_scale(live, &scale)?;
         let scale = self.take_scale(RequestBody::from(scale))?;
@@ -94,7 +94,7 @@ impl Call<'_> {
             let scale = self.take_scale(RequestBody::from(scale))?;
             self.check_name(&scale)?;
             match self.write_scale(&Change::Scale(scale), options) {
-                // The version was the one just read, not one that the client insists on.
+                // The version was just read, not demanded by the client.
                 Err(error) if error.code == 409 && !own_version => {}
                 other => return other,
             }
@@ -102,7 +102,7 @@ impl Call<'_> {
         Err(self.modified(&self.target.name))
     }
 
-    /// Strict validation of what a patch makes of a Scale, and of whether it is one.
+    /// Performs strict validation of a patched Scale, which must still be a Scale.
     fn check_patched_scale(
         &mut self,
         before: &Value,
@@ -143,7 +143,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// 409 for a patch that makes it the Scale of another object.
+    /// Returns a 409 for a patch that turns the Scale into that of another object.
     fn check_uid_of_scale(&self, before: &Value, scale: &Value) -> Result<(), ApiError> {
         let (stored, given) = (meta::uid(before), meta::uid(scale));
         if given.is_empty() || given == stored {
@@ -218,8 +218,8 @@ impl Call<'_> {
         Ok(scale)
     }
 
-    /// The body of a subresource that has a kind of its own, in the form of its type: another kind and values that do
-    /// not fit are refused, and unknown fields as the request wants it.
+    /// Decodes the body of a subresource with a separate kind: refuses another kind and unsuitable values, and treats unknown
+    /// fields as the request specifies.
     fn take_kind(
         &mut self,
         body: &RequestBody,
@@ -283,7 +283,7 @@ impl Call<'_> {
         }
     }
 
-    /// The stored object, or 404.
+    /// Returns the stored object, or fails with a 404.
     pub(crate) fn live(&self) -> Result<Value, ApiError> {
         match self.read(&self.key())? {
             Some(stored) => self.decode(&stored),
@@ -291,7 +291,7 @@ impl Call<'_> {
         }
     }
 
-    /// POST to `…/eviction`: a deletion with the options in the body (spec 8), where a disruption budget allows it.
+    /// Handles POST to `…/eviction`: a deletion with the options in the body (spec 8), if a disruption budget permits it.
     pub(crate) fn evict(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let name = self.target.name.clone();
         let mut eviction = self.take_kind(body, EVICTION, options.validation())?;
@@ -316,7 +316,7 @@ impl Call<'_> {
         Ok(self.answer_success(201, None))
     }
 
-    /// POST to `…/binding`, or to `bindings` with the name of the pod.
+    /// Handles POST to `…/binding`, or to `bindings` with the name of the pod.
     pub(crate) fn bind(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let mut binding = self.take_kind(body, BINDING, options.validation())?;
         let given = meta::name(&binding).to_owned();
@@ -348,7 +348,7 @@ impl Call<'_> {
         }
         match errors.as_slice() {
             [] => {}
-            // Upstream does not say that it is the client's fault.
+            // Upstream does not report this as the client's error.
             [one] => return Err(ApiError::new(500, "", one.as_str())),
             many => return Err(ApiError::new(500, "", format!("[{}]", many.join(", ")))),
         }
@@ -416,7 +416,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The pod gets the labels of the binding, and says in which zone and region it runs.
+    /// Copies the binding's labels to the pod, and sets the labels for its zone and region.
     fn copy_topology(&self, pod: &mut Value, binding: &Value, node: &str) -> Result<(), ApiError> {
         let mut copied =
             meta::metadata(binding).get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -459,7 +459,7 @@ fn copy_annotations(pod: &mut Value, binding: &Value) {
     }
 }
 
-/// `deleteOptions` of an Eviction whose types were checked.
+/// Reads `deleteOptions` of an Eviction whose types have been checked.
 fn delete_options(value: Option<&Value>) -> DeleteOptions {
     let Some(value) = value.filter(|value| !value.is_null()) else { return DeleteOptions::default() };
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
@@ -477,7 +477,7 @@ fn delete_options(value: Option<&Value>) -> DeleteOptions {
     }
 }
 
-/// Returns the error 400 about a body of another kind than the subresource takes.
+/// Returns the 400 for a body of a kind that the subresource does not accept.
 fn not_of_kind(wanted: BodyKind, (version, kind): (&str, &str), body: &Value) -> ApiError {
     let (_, short) = version.split_once('/').unwrap_or(("", version));
     let why = schema::problem_of_other_kind((wanted.group, wanted.kind), (version, kind), body);

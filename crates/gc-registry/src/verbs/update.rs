@@ -16,7 +16,7 @@ use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::storage::KeyValue;
 use crate::{patch, schema};
 
-/// Where the new state comes from.
+/// Source of the new state.
 pub(crate) enum Change {
     /// The body of a PUT, decoded and defaulted.
     Put(Value),
@@ -24,17 +24,17 @@ pub(crate) enum Change {
     Patch(PatchType, RequestBody),
     /// A server-side apply.
     Apply(Value),
-    /// The wanted replicas of a Scale, and the preconditions in its metadata.
+    /// Wanted replicas of a Scale, and the preconditions in its metadata.
     Scale(Value),
     /// A server-side apply of a Scale.
     ScaleByApply(Value),
 }
 
-/// The answer to a finished write, before it is put into the form of the endpoint.
+/// Result of a completed write, before it is converted to the form of the endpoint.
 pub(crate) struct WrittenObject {
     pub(crate) code: u16,
     pub(crate) object: Value,
-    /// The stored form, if the object is stored as it is answered.
+    /// Stored form, if the object is stored as it is returned.
     pub(crate) stored: Option<KeyValue>,
 }
 
@@ -43,7 +43,7 @@ fn patch_options_error(field: &str, reason: CauseReason, detail: &str) -> ApiErr
     ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
 }
 
-/// An apply says who applies.
+/// Checks that an apply names its manager.
 pub(crate) fn check_apply_options(options: &WriteOptions) -> Result<(), ApiError> {
     if options.field_manager.is_empty() {
         let why = "Required value: is required for apply patch";
@@ -53,7 +53,7 @@ pub(crate) fn check_apply_options(options: &WriteOptions) -> Result<(), ApiError
 }
 
 impl Call<'_> {
-    /// PUT of an object, or of its subresource with the same kind.
+    /// Handles PUT of an object, or of its subresource with the same kind.
     pub(crate) fn update(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let mut object = self.take_body(body, options)?;
         self.settle_namespace(&mut object)?;
@@ -64,7 +64,7 @@ impl Call<'_> {
         self.write(&Change::Put(object), options)
     }
 
-    /// PATCH.
+    /// Handles PATCH.
     pub(crate) fn patch(
         &mut self,
         kind: PatchType,
@@ -75,7 +75,7 @@ impl Call<'_> {
         self.write(&change, options)
     }
 
-    /// Checks a patch request as far as that needs no live object.
+    /// Checks a patch request as far as possible without the live object.
     pub(crate) fn patch_change(
         &mut self,
         kind: PatchType,
@@ -107,12 +107,12 @@ impl Call<'_> {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_namespace(&object)?;
-        // An apply to an existing object may omit its name; a new one needs it.
+        // An apply to an existing object may omit its name; a new object needs one.
         if !meta::name(&object).is_empty() {
             self.check_name(&object)?;
         }
-        // Unknown fields and values of the wrong type are reported by the merge, which types them;
-        // defaults are not filled in, or the manager would own them.
+        // The merge reports unknown fields and values of the wrong type. Defaults are not filled in, because the manager would own
+        // them.
         self.note_duplicates(body.duplicates, options)?;
         Ok(Change::Apply(object))
     }
@@ -136,7 +136,7 @@ impl Call<'_> {
         }
     }
 
-    /// Performs a change and answers with the whole object.
+    /// Performs a change, and returns the whole object.
     pub(crate) fn write(&mut self, change: &Change, options: &WriteOptions) -> Result<Response, ApiError> {
         let Some(written) = self.write_loop(change, options)? else {
             return self.create_by_update(change, options);
@@ -147,7 +147,7 @@ impl Call<'_> {
         }
     }
 
-    /// The object is absent: a PUT of some kinds, and apply, create it.
+    /// Handles an absent object, which apply and, for some kinds, PUT create.
     fn create_by_update(&mut self, change: &Change, options: &WriteOptions) -> Result<Response, ApiError> {
         let name = &self.target.name;
         match change {
@@ -182,7 +182,7 @@ impl Call<'_> {
         }
     }
 
-    /// 500 for an apply in a version of a custom resource that sets what the stored version does not have.
+    /// Returns a 500 for an apply, in a version of a custom resource, that sets fields which the storage version lacks.
     fn refuse_unstored(&self, object: &Value) -> Result<(), ApiError> {
         let Some(custom) = &self.resource().custom else { return Ok(()) };
         let unknown = custom.not_stored(object);
@@ -191,7 +191,7 @@ impl Call<'_> {
         Err(ApiError::new(500, "", why))
     }
 
-    /// Defaults for what apply has merged.
+    /// Sets defaults in the result of an apply.
     fn finish_decoding(&self, object: &mut Value) -> Result<(), ApiError> {
         match self.rules().decode_merged(object) {
             Ok(()) | Err(Strictness::Strict(_)) => Ok(()),
@@ -200,7 +200,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads, changes and writes until no other write interferes. `None`: there is no such object.
+    /// Reads, changes and writes until no other write interferes. Returns `None` if the object does not exist.
     pub(crate) fn write_loop(
         &mut self,
         change: &Change,
@@ -214,13 +214,13 @@ impl Call<'_> {
             let live = self.decode(&stored)?;
             let (mut new, version_given) = self.new_state(change, &live, options)?;
             if matches!(change, Change::Patch(..) | Change::Put(_)) {
-                // Managers do not own what admission and the rules of the kind add to what they sent.
+                // Managers do not own fields that admission and the rules of the kind add to their input.
                 managed::update(self, Some(&live), &mut new, options);
             }
             self.admit_update()?;
             self.mutate(&mut new, Some(&live))?;
             self.mutate_dynamically(&mut new, Some(&live), options)?;
-            // Admission may have named another namespace, or an older version.
+            // Admission may have set another namespace, or an older version.
             self.check_namespace(&new)?;
             self.check_version(&new, &live)?;
             self.carry_over(&mut new, &live, options.dry_run);
@@ -251,7 +251,7 @@ impl Call<'_> {
             let mut charges = self.validate(&new, Some(&live))?;
             charges.extend(self.places(&new, Some(&live), &chosen, options.dry_run)?);
             let mut before_acceptance = None;
-            // A dry run shows what was sent: names are accepted after a definition was stored.
+            // A dry run returns the input: names are only accepted after a definition has been stored.
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) && !options.dry_run {
                 let before = new.clone();
                 self.settle_definition(&mut new);
@@ -287,7 +287,7 @@ impl Call<'_> {
                     meta::metadata_mut(&mut new)
                         .insert("resourceVersion".into(), revision.to_string().into());
                     if let Some(mut shown) = before_acceptance {
-                        // Upstream accepts names only after it has answered.
+                        // Upstream only accepts names after it has answered.
                         shown["metadata"]["resourceVersion"] = revision.to_string().into();
                         return Ok(Some(WrittenObject { code: 200, object: shown, stored: None }));
                     }
@@ -300,8 +300,8 @@ impl Call<'_> {
         Err(self.modified(&self.target.name))
     }
 
-    /// Reports whether an object is stored in the version that is stored today; one that is not is written even if
-    /// nothing changes, which is how objects are brought to a new storage version.
+    /// Reports whether an object is stored in the current storage version. If not, it is written even without changes, which is how
+    /// objects are migrated to a new storage version.
     fn is_in_storage_version(&self, stored: &KeyValue) -> bool {
         let custom = self.resource().custom.as_ref();
         custom.is_none_or(|custom| {
@@ -309,9 +309,8 @@ impl Call<'_> {
         })
     }
 
-    /// Reports whether an object is stored the way that it is shown. Upstream shows the phase of a new claim and the
-    /// labels of a new Job by default and stores them with the first update, which is a write even if it changes
-    /// nothing.
+    /// Reports whether an object is stored in the form that is returned. Upstream returns the phase of a new claim and the labels
+    /// of a new Job as defaults, and stores them with the first update, which is a write even without changes.
     fn is_stored_as_shown(&self, stored: &KeyValue, live: &Value) -> bool {
         let resource = self.resource();
         let labelled =
@@ -321,7 +320,7 @@ impl Call<'_> {
         !shows_defaults || stored.create_revision != stored.mod_revision
     }
 
-    /// The state that the client wants, and whether it insists on the version that it names.
+    /// Returns the state that the client wants, and whether it insists on the version that it states.
     fn new_state(
         &mut self,
         change: &Change,
@@ -342,7 +341,7 @@ impl Call<'_> {
             }
             Change::Patch(kind, body) => {
                 let new = self.patched(*kind, body, live, options)?;
-                // The patch starts from the live version; one that it sets itself is insisted on.
+                // The patch starts from the live version; if it sets one itself, that is required.
                 let given = body_names_version(*kind, &body.value);
                 let names_one = self.check_version(&new, live)?;
                 if !names_one && self.resource().update_needs_version && self.target.subresource != "scale" {
@@ -383,7 +382,7 @@ impl Call<'_> {
         }
     }
 
-    /// An object with the replicas of a Scale, and their managers.
+    /// Returns an object with the replicas of a Scale, and their managers.
     fn scaled(&self, live: &Value, scale: &Value) -> Result<Value, ApiError> {
         let mut new = live.clone();
         self.apply_scale(&mut new, scale)?;
@@ -391,7 +390,7 @@ impl Call<'_> {
         Ok(new)
     }
 
-    /// Reports whether a document names a version; 409 if it is not the stored one.
+    /// Reports whether a document states a version; fails with a 409 if it is not the stored one.
     fn check_version(&self, object: &Value, live: &Value) -> Result<bool, ApiError> {
         let given = meta::text(object, "resourceVersion");
         if matches!(given, "" | "0") {
@@ -429,10 +428,10 @@ impl Call<'_> {
             Self::patch_error(&patch::shown(name.clone(), kind, &body.value, live, document), why)
         };
         if kind == PatchType::StrategicMerge && self.resource().custom.is_none() {
-            // Such a patch is shown itself, and not what it makes.
+            // For such a patch, errors show the patch itself, not its result.
             schema::restore(&rules::schema(self.resource()), &mut new)
                 .map_err(|why| refused(&Value::Null, &why))?;
-            // The kind and version are those of the stored object, whatever the document claims.
+            // Kind and version are those of the stored object, whatever the document states.
             if let Some(members) = new.as_object_mut() {
                 members.insert("apiVersion".into(), self.resource().api_version().into());
                 members.insert("kind".into(), (&*self.resource().kind).into());
@@ -445,7 +444,7 @@ impl Call<'_> {
             if self.resource().custom.is_some() || !matches!(kind, PatchType::Json | PatchType::Merge) {
                 return Err(error);
             }
-            // An error in the patched object is reported about the patch, because there is no body.
+            // An error in the patched object is reported for the patch, because there is no body.
             let why = error.message.split_once(": ").map_or(&*error.message, |(_, why)| why);
             return Err(refused(&new, why));
         }
@@ -480,7 +479,7 @@ impl Call<'_> {
         Ok(new)
     }
 
-    /// A patch that makes a custom resource one of another kind or version makes it an invalid one.
+    /// Returns the error for a patch that changes the kind or version of a custom resource.
     fn wrong_custom_type(&self, new: &Value) -> Option<ApiError> {
         let resource = self.resource();
         let wanted = [("kind", resource.kind.to_string()), ("apiVersion", resource.api_version())];
@@ -499,7 +498,7 @@ impl Call<'_> {
         (!errors.is_empty()).then(|| ApiError::invalid(group, kind, &self.target.name, &errors))
     }
 
-    /// Fields of the metadata that a request may leave out (spec 6.1).
+    /// Copies metadata fields that a request may omit (spec 6.1).
     fn carry_over(&self, new: &mut Value, live: &Value, dry_run: bool) {
         let old = meta::metadata(live);
         let namespace = self.target.namespace.as_str();
@@ -515,7 +514,7 @@ impl Call<'_> {
                 metadata.insert(field.into(), value.clone());
             }
         }
-        // An existing mark is kept whatever is sent; a new one is refused by validation.
+        // An existing mark is kept regardless of the request; validation refuses a new one.
         if let Some(value) = old.get("deletionTimestamp") {
             metadata.insert("deletionTimestamp".into(), value.clone());
         }
@@ -525,12 +524,12 @@ impl Call<'_> {
             metadata.insert("namespace".into(), namespace.into());
         }
         if !dry_run {
-            // It is dropped where it would be stored.
+            // The store drops this field.
             metadata.remove("selfLink");
         }
     }
 
-    /// After the rules of the kind have run: what no rule may lose.
+    /// Restores, after the rules of the kind have run, fields that no rule may lose.
     fn keep_what_is_the_servers(&self, new: &mut Value, live: &Value) {
         if self.resource().is("", "pods") && self.target.subresource == "status" {
             let old = meta::metadata(live).get("ownerReferences").cloned().unwrap_or_default();
@@ -550,7 +549,7 @@ impl Call<'_> {
     }
 }
 
-/// `spec.finalizers` of a namespace.
+/// Reports whether a namespace has `spec.finalizers`.
 pub(crate) fn has_spec_finalizers(namespace: &Value) -> bool {
     namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }

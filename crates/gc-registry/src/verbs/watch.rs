@@ -25,10 +25,10 @@ pub struct Watch {
     resource: Arc<ResourceDefinition>,
     type_meta: Arc<TypeMeta>,
     filter: Filter,
-    /// Changes up to here are part of the initial state.
+    /// Revision up to which changes are part of the initial state.
     start: Revision,
     initial: VecDeque<Arc<Object>>,
-    /// Further objects of the initial state.
+    /// Remaining objects of the initial state.
     rest: Option<ListRest>,
     /// True if a bookmark follows the initial state.
     announce_end: bool,
@@ -37,7 +37,7 @@ pub struct Watch {
     failed: Option<ApiError>,
     ended: bool,
     converter: Arc<Converter>,
-    /// The conversion that the next event waits for.
+    /// Conversion that the next event waits for.
     converting: Option<WaitingWatch>,
 }
 
@@ -63,7 +63,7 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
         reason: CauseReason::Forbidden,
         detail: format!("Forbidden: {why}"),
     };
-    // A watch from any version gets the initial events, as if it had asked for them.
+    // A watch from any version receives the initial events, as if it had requested them.
     let from_any_version = matches!(options.resource_version.as_str(), "" | "0");
     let mut errors = Vec::new();
     match options.resource_version_match {
@@ -130,7 +130,7 @@ impl Watch {
             requested
         };
         let scope: Arc<str> = scope.into();
-        // A version that is too old is reported within the stream, as upstream does it.
+        // A version that is too old is reported within the stream, as upstream does.
         let (id, failed) = match hub.subscribe(&prefix, Arc::clone(&scope), exact, start) {
             Ok(id) => (id, None),
             Err(oldest) => (NO_WATCHER, Some(expired(start, oldest))),
@@ -157,7 +157,7 @@ impl Watch {
         })
     }
 
-    /// The next event; `Ready(None)` ends the watch, after [`WatchEvent::Error`] if it ended badly.
+    /// Returns the next event; `Ready(None)` ends the watch, after [`WatchEvent::Error`] if there was an error.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
         if self.ended {
             return Poll::Ready(None);
@@ -258,8 +258,8 @@ impl Watch {
         })
     }
 
-    /// A bookmark at the newest version that this watch has seen, for the server's timer (about once per
-    /// minute, if the client allows bookmarks). `None` while events wait to be read.
+    /// Returns a bookmark at the newest version seen by this watch, for the server's timer (about once per minute, if the client
+    /// allows bookmarks). Returns `None` while events are waiting to be read.
     #[must_use]
     pub fn bookmark(&self) -> Option<WatchEvent> {
         let is_initial = self.announce_end || !self.initial.is_empty() || self.rest.is_some();

@@ -1,15 +1,15 @@
-//! The document that a webhook answered with, as client-go decodes it into the review that was expected.
+//! Decodes the answer of a webhook into the expected review, as client-go does.
 
 use serde_json::Value;
 
 use crate::schema::{self, Schema};
 
-/// Name of the table of types in the messages of Go's decoder.
+/// Name of the table of types, as it appears in messages of Go's decoder.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
-/// Kinds that every table of types has.
+/// Kinds in every table of types.
 const UNVERSIONED: [&str; 5] = ["Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList"];
 
-/// A review that is expected as an answer.
+/// The review expected as an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedReview<'a> {
     /// `AdmissionReview` or `ConversionReview`.
@@ -19,7 +19,7 @@ pub(crate) struct ExpectedReview<'a> {
 }
 
 impl ExpectedReview<'_> {
-    /// Checks that an answer can be decoded into the review. An error says why not, as Go does; the call has failed then.
+    /// Checks that an answer can be decoded into the review. An error has Go's wording, and means that the call has failed.
     pub(crate) fn check(&self, answer: &Value, schema: &Schema) -> Result<(), String> {
         let text = |key: &str| answer[key].as_str().filter(|text| !text.is_empty());
         let wanted = gc_types::api_version(self.group, self.version);
@@ -40,7 +40,7 @@ impl ExpectedReview<'_> {
     }
 }
 
-/// `group/version, Kind=kind` of a document.
+/// Formats `group/version, Kind=kind` of a document.
 pub(crate) fn shown_kind(document: &Value) -> String {
     let text = |key: &str| document[key].as_str().unwrap_or_default();
     let api_version = text("apiVersion");

@@ -7,52 +7,52 @@ use serde_json::Value;
 /// Request to a webhook, with its address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookCall {
-    /// The URL, with its query.
+    /// URL, including its query.
     pub url: String,
-    /// Where to connect to; the host of the URL if there is none.
+    /// Address to connect to; `None` for the host in the URL.
     pub address: Option<(String, u16)>,
-    /// The certificates of authorities that the webhook's own is checked against, as PEM; the system's if empty.
+    /// Certificates of the authorities that verify the webhook's certificate, in PEM; the system's if empty.
     pub ca_bundle: Vec<u8>,
-    /// The time that it has.
+    /// Time limit.
     pub timeout: Duration,
-    /// The review.
+    /// Review to send.
     pub body: Value,
 }
 
 /// Result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookAnswer {
-    /// The webhook's answer, or why there is none.
+    /// Answer of the webhook, or the reason why there is none.
     pub result: Result<Value, WebhookFailure>,
-    /// The time from the call to the answer.
+    /// Time from the call to the answer.
     pub took: Duration,
 }
 
-/// Why a webhook did not answer.
+/// Reason why a webhook did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct WebhookFailure {
-    /// The HTTP status of the answer, if it was an error, otherwise 503.
+    /// HTTP status of an error answer, otherwise 503.
     pub code: u16,
-    /// The reason in words.
+    /// Description of the failure.
     pub message: String,
 }
 
 impl WebhookFailure {
-    /// A webhook that could not be reached, or whose answer cannot be used.
+    /// Creates the failure of a webhook that could not be reached, or whose answer is unusable.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { code: 503, message: message.into() }
     }
 }
 
 impl From<Result<Value, String>> for WebhookAnswer {
-    /// An answer at once.
+    /// Creates an immediate answer.
     fn from(result: Result<Value, String>) -> Self {
         Self { result: result.map_err(WebhookFailure::unavailable), took: Duration::ZERO }
     }
 }
 
-/// A finished call of an admission webhook, as metrics count it.
+/// A completed call of an admission webhook, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookReport {
     /// Name of the webhook.
@@ -61,7 +61,7 @@ pub struct WebhookReport {
     pub step: &'static str,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: &'static str,
-    /// The time that the call took.
+    /// Duration of the call.
     pub took: Duration,
     /// Consequence for the request.
     pub end: WebhookEnd,
@@ -82,7 +82,7 @@ pub enum WebhookEnd {
     NotApplied,
 }
 
-/// The match conditions of a webhook or policy that were evaluated for a request, as metrics count them.
+/// Evaluation of a webhook's or policy's match conditions for a request, for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionsReport {
     /// Name of the webhook or policy.
@@ -95,30 +95,30 @@ pub struct ConditionsReport {
     pub operation: &'static str,
     /// Number of conditions that could not be evaluated.
     pub errors: usize,
-    /// True if the webhook was not asked because of them.
+    /// True if the conditions excluded the webhook.
     pub is_excluded: bool,
-    /// The time that the evaluation took, if the conditions did not all hold: upstream observes no other.
+    /// Duration of the evaluation, if not all conditions held; upstream does not observe others.
     pub took: Option<Duration>,
 }
 
-/// Calls what is outside. Calls may block.
+/// Makes outside calls, which may block.
 pub trait Outside: Send + Sync {
-    /// Calls webhooks, several at the same time: one answer for each call, in their order. Ends at once, with failures, when
-    /// `time_left` has come to zero.
+    /// Calls webhooks concurrently, and returns one answer per call, in order. Ends immediately, with failures, once `time_left`
+    /// reaches zero.
     fn call(&self, calls: &[WebhookCall], time_left: &dyn Fn() -> Duration) -> Vec<WebhookAnswer>;
 
-    /// Counts a finished call of an admission webhook. Does nothing unless metrics are kept.
+    /// Counts a completed call of an admission webhook. Does nothing unless metrics are kept.
     fn report(&self, _: WebhookReport) {}
 
-    /// Counts match conditions that were evaluated. Does nothing unless metrics are kept.
+    /// Counts an evaluation of match conditions. Does nothing unless metrics are kept.
     fn report_conditions(&self, _: ConditionsReport) {}
 
-    /// Does work at once, and returns how long it took.
+    /// Runs work immediately, and returns its duration.
     fn timed(&self, work: &mut dyn FnMut()) -> Duration {
         work();
         Duration::ZERO
     }
 
-    /// Does work that may block, such as calls, on another thread.
+    /// Runs work that may block, such as calls, on another thread.
     fn spawn(&self, work: Box<dyn FnOnce() + Send>);
 }

@@ -1,4 +1,4 @@
-//! Where a webhook is: at its URL, or behind a Service.
+//! Address of a webhook: its URL, or behind a Service.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::catalog;
 use crate::persist;
 use crate::storage::{RangeOptions, Storage};
 
-/// The port of a service that does not name one.
+/// Service port used if none is named.
 const HTTPS: u64 = 443;
 
-/// The URL of a webhook, and where to connect to if that is not what the URL says. The webhook learns how many seconds it
-/// has, rounded up.
+/// Returns the URL of a webhook, and the address to connect to if it differs from the URL's host. The URL contains the timeout in
+/// seconds, rounded up.
 pub(crate) fn place(
     storage: &dyn Storage,
     client: &Value,
@@ -36,8 +36,8 @@ pub(crate) fn place(
     Ok((url, Some(address)))
 }
 
-/// The path of a URL as a Go client sends it: unescaped, without empty segments, `.`, `..` and the last slash, and escaped
-/// again.
+/// Normalizes the path of a URL as a Go client does: unescapes it, removes empty segments, `.`, `..` and the trailing slash, and
+/// escapes it again.
 fn cleaned(path: &str) -> String {
     escaped(&clean(&unescaped(path)))
 }
@@ -83,24 +83,24 @@ fn escaped(path: &[u8]) -> String {
         .collect()
 }
 
-/// Why nothing behind a Service can be reached.
+/// Reason why nothing behind a Service can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// There is no such Service.
+    /// The Service does not exist.
     #[error("service {0:?} not found")]
     NoService(String),
-    /// It has no such port.
+    /// The Service has no such port.
     #[error("no service port {1} found for service {0:?}")]
     NoPort(String, u64),
-    /// None of its endpoints is ready.
+    /// None of the Service's endpoints is ready.
     #[error("no endpoints available for service {0:?}")]
     NoEndpoints(String),
-    /// It could not be read.
+    /// The Service or its endpoints could not be read.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// Resolves a Service: its external name, or a ready address behind it.
+/// Resolves a Service to its external name, or to a ready address behind it.
 pub(crate) fn endpoint(
     storage: &dyn Storage,
     name: &str,
@@ -148,7 +148,7 @@ pub(crate) fn endpoint(
     Err(EndpointError::NoEndpoints(name.to_owned()))
 }
 
-/// The authorities that a webhook's certificate is checked against.
+/// Returns the authorities that verify a webhook's certificate.
 pub(crate) fn ca_bundle(client: &Value) -> Result<Vec<u8>, String> {
     use base64::Engine as _;
     let text = client["caBundle"].as_str().unwrap_or_default();
@@ -161,7 +161,7 @@ pub(crate) fn ca_bundle(client: &Value) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    /// The results of `path.Join` and `url.URL` in Go.
+    /// The expected paths are the results of `path.Join` and `url.URL` in Go.
     #[test]
     fn paths_are_sent_as_go_sends_them() {
         for (path, sent) in [

@@ -1,4 +1,4 @@
-//! Autoscalers in both versions: what v1 carries in annotations.
+//! Tests autoscalers in both versions, including the annotations of v1.
 
 use gc_registry::api::UserInfo;
 use gc_registry::kinds::{self, Context, convert::convert};
@@ -26,7 +26,7 @@ fn decoded(object: Value) -> Value {
     object
 }
 
-/// An autoscaler of v1 with an annotation.
+/// Returns an autoscaler of v1 with an annotation.
 fn annotated(name: &str, text: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
@@ -107,7 +107,7 @@ fn annotations_without_the_form_are_dropped() {
             (kept, &json!("kept")),
             "{name} {text}"
         );
-        // Without another metric, the use of CPU is one.
+        // Without another metric, CPU usage is the default.
         let percent = object["spec"].get("targetCPUUtilizationPercentage");
         assert_eq!(percent, kept.is_none().then_some(&json!(80)), "{name} {text}");
     }

@@ -1,4 +1,4 @@
-//! Defaults of decoding: a document as sent, and as stored.
+//! Tests defaults of decoding: a document as sent, and as stored.
 
 use gc_registry::kinds::apply_defaults;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ fn check(resource: &str, sent: &Value, stored: &Value) {
     assert_eq!(&object, stored, "{resource}");
 }
 
-/// A container with its defaults.
+/// Returns a container with its defaults.
 fn container(image: &str, policy: &str) -> Value {
     json!({"name": "c", "image": image, "imagePullPolicy": policy, "resources": {},
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"})
 }
 
-/// The spec of a template with one container and its defaults.
+/// Returns the spec of a template with one container and its defaults.
 fn pod_spec() -> Value {
     json!({"containers": [container("i", "Always")], "restartPolicy": "Always", "dnsPolicy": "ClusterFirst",
         "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30, "securityContext": {}})
@@ -339,7 +339,7 @@ fn other_kinds_have_defaults() {
             json!({"kind": "ControllerRevision", "data": {"x": null, "y": []}}),
             json!({"kind": "ControllerRevision", "data": {"x": null, "y": []}, "revision": 0}),
         ),
-        // Other people's kinds are left alone.
+        // Custom kinds are left alone.
         ("example.com/v1/widgets", json!({"spec": null, "x": []}), json!({"spec": null, "x": []})),
         ("apps/v1/deployments/scale", json!({"spec": {}}), json!({"spec": {}})),
     ] {

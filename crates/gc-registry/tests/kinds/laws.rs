@@ -1,4 +1,4 @@
-//! Laws of every kind and every document.
+//! Properties of every kind and every document.
 
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A document with the outline of an object.
+/// Generates a document with the outline of an object.
 fn any_object() -> impl Strategy<Value = Value> {
     (any_value(), any_value(), any_value(), any_value()).prop_map(|(metadata, spec, status, rest)| {
         let mut members = match rest {
@@ -292,7 +292,7 @@ proptest! {
                     kinds::selectable_fields(target, object).len(),
                     kinds::selectable_field_names(target).len()
                 );
-                // Upstream prints an age of addresses that no column announces.
+                // Upstream prints an age of IPAddresses without a column for it.
                 let ages = usize::from(target.resource == "ipaddresses");
                 let cells = kinds::cells(target, object, now()).len();
                 prop_assert_eq!(cells, kinds::columns(target).len() + ages);
@@ -341,19 +341,19 @@ fn stays_under_updates(object: &Value) {
     }
 }
 
-/// A service with a list of addresses that has none got one by an update, beside the list.
+/// Regression test: an update gave an address to a service whose list of addresses contains none, and left the list as it was.
 #[test]
 fn contradicting_addresses_of_a_service_stay_for_validation_to_refuse() {
     stays_under_updates(&json!({"spec": {"clusterIPs": [null]}}));
 }
 
-/// A kind that counts no generations keeps what it stores of one, were it a null.
+/// A kind without generations keeps its stored generation, even if it is null.
 #[test]
 fn a_stored_null_in_the_metadata_stays() {
     stays_under_updates(&json!({"metadata": {"generation": null}, "spec": {}, "status": null}));
 }
 
-/// Defaults fill what is absent. A pointer to an empty text is there: validation refuses it, where it is wrong.
+/// Defaults only fill absent values. A pointer to an empty text is present, and validation refuses it if it is invalid.
 #[test]
 fn an_empty_text_behind_a_pointer_gets_no_default() {
     let catalog = Catalog::with_custom(&[]);
@@ -379,7 +379,7 @@ fn an_empty_text_behind_a_pointer_gets_no_default() {
     }
 }
 
-/// The paths of all fields of a schema that are pointers to texts. Definitions that contain themselves are entered once.
+/// Collects the paths of all fields of a schema that are pointers to texts. Recursive definitions are entered once.
 fn pointers_to_text(
     schema: &Schema,
     inside: &mut Vec<Arc<str>>,

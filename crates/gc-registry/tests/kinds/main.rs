@@ -1,4 +1,4 @@
-//! The rules of the built-in kinds.
+//! Tests the rules of the built-in kinds.
 // Tests may unwrap: a failure is the report.
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +77,7 @@ pub(crate) const RESOURCES: [(&str, &str, &str); 60] = [
     ("storage.k8s.io", "v1", "volumeattributesclasses"),
 ];
 
-/// A target by the short text `group/version/resource[/subresource]`, the group left out for core.
+/// Parses a target from `group/version/resource[/subresource]`, with the group omitted for core.
 pub(crate) fn target(text: &str) -> Target<'_> {
     let mut parts: Vec<&str> = text.split('/').collect();
     if parts[0] == "v1" {
@@ -86,7 +86,7 @@ pub(crate) fn target(text: &str) -> Target<'_> {
     Target { group: parts[0], version: parts[1], resource: parts[2], subresource: parts.get(3).copied() }
 }
 
-/// The time at which the tests play.
+/// Returns the current time of the tests.
 pub(crate) fn now() -> jiff::Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! The order of members in what kube-apiserver v1.36.2 wrote, text by text.
+//! Tests the order of members against texts written by kube-apiserver v1.36.2.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn members_stand_where_they_were_recorded() {
         let mut written = Vec::new();
         write_json(&mut written, &InOrder::of(&value)).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), text);
-        // Items of lists of built-in kinds do not say what they are.
+        // Items in lists of built-in kinds do not state their type.
         let of = |name: &str| Arc::from(value[name].as_str().unwrap());
         let type_meta = Arc::new(TypeMeta { api_version: of("apiVersion"), kind: of("kind") });
         let mut written = Vec::new();

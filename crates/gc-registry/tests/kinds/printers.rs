@@ -1,11 +1,11 @@
-//! Columns and cells.
+//! Tests columns and cells.
 
 use gc_registry::kinds;
 use serde_json::{Value, json};
 
 use crate::{now, target};
 
-/// The columns that kube-apiserver v1.36.2 answered.
+/// The columns must be those that kube-apiserver v1.36.2 returned.
 #[test]
 fn columns_are_those_that_were_recorded() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/recordings/facts/table-columns.json");
@@ -20,7 +20,7 @@ fn columns_are_those_that_were_recorded() {
                 (text("name"), text("type"), text("format"), column["priority"].as_i64().unwrap_or_default())
             })
             .collect();
-        // Definitions of custom resources print themselves.
+        // Definitions of custom resources have their own printer.
         let columns = kinds::columns(target(resource));
         let ours: Vec<(&str, &str, &str, i64)> = columns
             .iter()

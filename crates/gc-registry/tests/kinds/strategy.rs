@@ -1,4 +1,4 @@
-//! Fields that creates and updates may change.
+//! Tests which fields creates and updates may change.
 
 use gc_registry::api::UserInfo;
 use gc_registry::kinds::{self, Context, convert::convert, scale};
@@ -215,7 +215,7 @@ fn a_certificate_request_is_decided_by_approval_only() {
     let sent = json!({"spec": {"signerName": "x.y/z"}, "status": {"certificate": "QQ==", "conditions": [{"type": "Approved", "status": "True"}]}});
     let main = updated(resource, sent.clone(), &old);
     assert_eq!((&main["spec"], &main["status"]), (&old["spec"], &old["status"]));
-    // The status endpoint keeps what was sent, and refuses it.
+    // The status endpoint keeps the input, and refuses it.
     let status = updated(&format!("{resource}/status"), sent.clone(), &old);
     let refused: Vec<String> =
         kinds::validate_update(target(&format!("{resource}/status")), &status, &old, None)

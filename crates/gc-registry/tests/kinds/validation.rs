@@ -1,4 +1,4 @@
-//! Refusals and their messages.
+//! Tests refusals and their messages.
 
 use gc_registry::api::UserInfo;
 use gc_registry::kinds::{self, Context};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{now, target};
 
-/// Problems of a create, as `field: detail`.
+/// Returns the errors of a create, as `field: detail`.
 fn problems(resource: &str, sent: Value) -> Vec<String> {
     let object = stored(resource, sent);
     kinds::validate(target(resource), &object)
@@ -23,7 +23,7 @@ fn stored(resource: &str, sent: Value) -> Value {
     object
 }
 
-/// Fields of the problems of an update from one spec to another, as `reason field`.
+/// Returns the fields of the errors of an update from one spec to another, as `reason field`.
 fn update(resource: &str, old: &Value, new: Value) -> Vec<String> {
     let user = UserInfo::default();
     let old = stored(resource.trim_end_matches("/status"), old.clone());
@@ -40,7 +40,7 @@ fn pod() -> Value {
     json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
-/// A valid object of each kind that has rules.
+/// Returns a valid object of each kind that has rules.
 fn valid(resource: &str) -> Value {
     let template = pod();
     let selector = json!({"matchLabels": {"a": "b"}});
@@ -136,7 +136,7 @@ fn valid_objects_are_accepted_and_may_be_written_again() {
         assert_eq!(problems(resource, valid(resource)), Vec::<String>::new(), "{resource}");
         let old = valid(resource);
         assert_eq!(update(resource, &old, stored(resource, old.clone())), Vec::<String>::new(), "{resource}");
-        // A client that sends its manifest again, without what the server filled in.
+        // A client sends its manifest again, without the fields that the server filled in.
         assert_eq!(
             update(resource, &old, old.clone()).iter().filter(|text| !text.contains("spec")).count(),
             0,
@@ -215,7 +215,7 @@ fn invalid_objects_are_refused_in_upstreams_words() {
     assert_eq!(found, wanted);
 }
 
-/// Rules that look beyond one field, with the answers of kube-apiserver 1.36.2.
+/// Rules that involve more than one field, with the answers of kube-apiserver 1.36.2.
 #[test]
 fn parts_of_an_object_must_suit_each_other() {
     let image = json!([{"name": "v", "image": {}}]);
@@ -559,8 +559,7 @@ fn fields_of_features_that_are_off_are_dropped() {
     assert_eq!(stored("coordination.k8s.io/v1/leases", lease)["spec"], json!({}));
 }
 
-/// A valid object with one value changed.
-/// What is refused in a create of an object of `resource.k8s.io`, without the rule that a name breaks.
+/// Returns the errors of a create of an object of `resource.k8s.io`, without the explanation of what a name must look like.
 fn device_problems(resource: &str, spec: &Value) -> Vec<String> {
     let all = problems(resource, json!({"metadata": {"name": "a"}, "spec": spec}));
     all.iter().map(|problem| problem.split(": a ").next().unwrap_or_default().to_owned()).collect()
@@ -586,7 +585,7 @@ fn devices_are_refused_where_upstream_says() {
             json!({"name": "d", "consumesCounters": [{"counterSet": "c", "counters": {"Bad Key!": {"value": "1"}}}]}),
             "consumesCounters[0].counters: Invalid value: \"Bad Key!\"",
         ),
-        // Lists are dropped, as their feature is off.
+        // Lists are dropped because their feature is off.
         (
             json!({"name": "d", "attributes": {"k": {"bools": [true]}}}),
             "attributes[k]: Invalid value: \"\": exactly one value must be specified",

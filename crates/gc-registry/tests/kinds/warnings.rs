@@ -1,4 +1,4 @@
-//! Warnings to clients and their messages.
+//! Tests warnings to clients.
 
 use gc_registry::kinds::warnings;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn check(resource: &str, new: &Value, old: Option<&Value>, want: &[&str]) {
     assert_eq!(warnings(target(resource), new, old), want, "{resource} {new}");
 }
 
-/// A pod with these members of its spec.
+/// Returns a pod with these members in its spec.
 fn pod(spec: &Value) -> Value {
     json!({"metadata": {"name": "p"}, "spec": spec})
 }

@@ -1,4 +1,4 @@
-//! A registry over a memory store, with a clock and an authorizer that tests set.
+//! A registry on a memory store, with a clock and an authorizer that tests control.
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
 use serde_json::{Value, json};
 
-/// Refuses the attributes in its list, written `verb resource[/subresource]`, and allows everything else.
+/// Refuses the attributes in its list, written as `verb resource[/subresource]`, and permits everything else.
 #[derive(Default)]
 pub struct Rules {
     refused: Mutex<BTreeSet<String>>,
@@ -43,7 +43,7 @@ pub struct World {
     now: Mutex<jiff::Timestamp>,
 }
 
-/// `group/version/resource[/subresource]`, or `version/resource[/subresource]` for core.
+/// Splits `group/version/resource[/subresource]`, or `version/resource[/subresource]` for core.
 fn split(resource: &str) -> (&str, &str, &str, &str) {
     let parts: Vec<&str> = resource.split('/').collect();
     match parts.as_slice() {
@@ -71,7 +71,7 @@ impl World {
         Self::over(Arc::clone(&storage) as _, storage, config)
     }
 
-    /// A registry that sees a store through another one, which may fail.
+    /// Creates a registry that accesses a store through another one, which may fail.
     pub fn over(seen: Arc<dyn Storage>, storage: Arc<MemoryStorage>, config: Config) -> Self {
         let registry = Registry::open(seen, config).unwrap();
         let world = Self {
@@ -152,7 +152,7 @@ impl World {
         self.run(resource, place, Operation::Create(request(object), options))
     }
 
-    /// A ConfigMap in namespace default with these finalizers.
+    /// Creates a ConfigMap in the namespace default with these finalizers.
     pub fn config_map(&self, name: &str, finalizers: &[&str]) -> Value {
         self.create("v1/configmaps", json!({"metadata": {"name": name, "finalizers": finalizers}})).unwrap()
     }
@@ -196,7 +196,7 @@ impl World {
         self.with_context(|context| self.registry.maintain(context)).unwrap();
     }
 
-    /// Everything that a watch has to say now, as `TYPE name` (or `BOOKMARK`, `ERROR reason`, `END`).
+    /// Returns all pending events of a watch, as `TYPE name` (or `BOOKMARK`, `ERROR reason`, `END`).
     pub fn events(&self, watch: &mut Watch) -> Vec<(String, Value)> {
         let mut context = Context::from_waker(Waker::noop());
         let newest: u64 = self.version().parse().unwrap();
@@ -228,7 +228,7 @@ pub fn request(value: Value) -> RequestBody {
     RequestBody::from(value)
 }
 
-/// The body of an answer as JSON.
+/// Returns the body of an answer as JSON.
 pub fn body(response: &Response) -> Value {
     match &response.body {
         ResponseBody::Object(object) => {
@@ -274,7 +274,7 @@ pub fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap()
 }
 
-/// A pod with one container; on a node if `node` says so.
+/// Returns a pod with one container, on a node if `node` is not empty.
 pub fn pod(name: &str, node: &str, spec: Value, metadata: Value) -> Value {
     let mut pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     if !node.is_empty() {
@@ -288,7 +288,7 @@ pub fn pod(name: &str, node: &str, spec: Value, metadata: Value) -> Value {
     pod
 }
 
-/// Types of events, with the names of their objects.
+/// Returns types of events, with the names of their objects.
 pub fn kinds(events: &[(String, Value)]) -> Vec<String> {
     events
         .iter()

@@ -1,4 +1,4 @@
-//! One controller of namespaces: the real passes, and what has not reached them yet.
+//! One controller of namespaces: the real passes, and the responses that have not reached them yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use crate::story::Story;
 
 /// Settling time of observations, milliseconds.
 const SETTLE_MILLISECONDS: i64 = 1_000;
-/// The defect that loses answers loses one of this many.
+/// Divisor of the responses that the defect loses: one in this many.
 const LOST_ANSWERS: u64 = 5;
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) controller: usize,
     pub(super) question: Question,
     pub(super) sent: i64,
-    /// The gate has held it back: its sender leads no longer.
+    /// True if the gate has held it back because its sender no longer leads.
     pub(super) gated: bool,
 }
 
-/// An answer on its way.
+/// A response in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Mail {
     pub(super) flight: Flight,
@@ -42,13 +42,13 @@ pub(super) struct NamespaceController {
     /// Restraints of the controller.
     pub(super) process: Process,
     answers: u64,
-    /// It is suspended, and receives and sends nothing.
+    /// True if the controller is suspended, and receives and sends nothing.
     pub(super) paused: bool,
-    /// It was paused, and another one leads since: nothing that changes anything leaves it.
+    /// True if another controller has led since it was paused: no change leaves it any more.
     pub(super) deposed: bool,
     /// Error of its wall clock, milliseconds.
     pub(super) clock_error: i64,
-    /// Answers that have not reached it.
+    /// Responses that have not arrived yet.
     pub(super) mail: Vec<Mail>,
     pub(super) defect: Option<Defect>,
 }
@@ -71,7 +71,7 @@ impl NamespaceController {
         }
     }
 
-    /// It begins to lead, and finds these terminating.
+    /// Makes the controller lead; it finds these namespaces terminating.
     pub(super) fn lead(&mut self, terminating: &[Arc<str>], now: i64) {
         if self.defect != Some(Defect::NamespaceInheritanceRefused) {
             self.passes.inherit(terminating, Timestamp(now));
@@ -81,12 +81,12 @@ impl NamespaceController {
         }
     }
 
-    /// A namespace is terminating, or has changed since.
+    /// Observes that a namespace is terminating, or has changed since.
     pub(super) fn observed(&mut self, name: &Arc<str>, now: i64) {
         self.passes.observed(name, Timestamp(now));
     }
 
-    /// A list of all namespaces has found it terminating.
+    /// Notes a namespace that a list of all namespaces found terminating.
     pub(super) fn listed(&mut self, name: &Arc<str>, now: i64) {
         self.passes.listed(name, Timestamp(now));
     }
@@ -107,7 +107,7 @@ impl NamespaceController {
         flights
     }
 
-    /// Takes an answer.
+    /// Takes a response.
     pub(super) fn take(&mut self, mail: Mail, now: i64) {
         self.answers += 1;
         if self.defect == Some(Defect::NamespaceAnswersLost) && self.answers.is_multiple_of(LOST_ANSWERS) {
@@ -118,18 +118,18 @@ impl NamespaceController {
         self.forget_ends();
     }
 
-    /// Drops the ends of passes, which are for people.
+    /// Drops the ends of passes, which are for users.
     fn forget_ends(&mut self) {
         while self.passes.poll_end().is_some() {}
     }
 
-    /// When it does something by itself again.
+    /// Returns the time of its next action by itself.
     pub(super) fn next_wakeup(&self, now: i64) -> Option<i64> {
         let surroundings = self.process.around(&|_| None).observing();
         self.passes.next_wakeup(at(now), &surroundings).map(|at| at.0)
     }
 
-    /// The operator resumes what the breaker has stopped. False if that is nothing.
+    /// Resumes, as the operator, everything that the breaker has stopped. Returns false if there is nothing.
     pub(super) fn resume(&mut self, now: i64) -> bool {
         let any = self.process.resume() > 0;
         if any {
@@ -138,8 +138,7 @@ impl NamespaceController {
         any
     }
 
-    /// Returns the number of remembered namespaces, and of those that wait or are in a pass: zero where none is
-    /// terminating.
+    /// Returns the number of remembered namespaces, and of those that wait or are in a pass: zero if none is terminating.
     pub(super) fn burden(&self) -> (usize, usize) {
         (self.passes.remembered(), self.passes.len())
     }

@@ -1,4 +1,4 @@
-//! Questions of passes, sent to the real registry; and their answers.
+//! Questions of passes, sent to the real registry, and their answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::kinds::{KINDS, Kind};
 use crate::metadata::Metadata;
 use crate::server::Server;
 
-/// Namespaces themselves.
+/// Kind of the namespaces themselves.
 pub(super) const NAMESPACE: Kind = Kind {
     group: "",
     versions: &["v1"],
@@ -25,7 +25,7 @@ pub(super) const NAMESPACE: Kind = Kind {
     custom: false,
 };
 
-/// The kinds that are in namespaces here, as indices of [`KINDS`]. (Claims are not protected here.)
+/// Returns the namespaced kinds of these worlds, as indices of [`KINDS`]. (Claims are not protected here.)
 pub(super) fn contained_kinds() -> impl Iterator<Item = usize> {
     let is_claim = |index: usize| KINDS[index].kind == "PersistentVolumeClaim";
     (0..KINDS.len()).filter(move |&index| KINDS[index].scope == Scope::Namespaced && !is_claim(index))
@@ -36,7 +36,7 @@ pub(super) struct Asker<'a> {
     pub(super) server: &'a Server,
     /// Groups that discovery cannot reach.
     pub(super) dead: &'a [&'static str],
-    /// Kinds whose collections are not deleted by one request, one bit for each.
+    /// Kinds whose collections cannot be deleted by one request, one bit for each.
     pub(super) singly: u64,
     /// Error of the controller's wall clock.
     pub(super) clock_error: i64,
@@ -52,7 +52,7 @@ fn unserved() -> Reply {
 }
 
 impl Asker<'_> {
-    /// Asks. With the answer, the namespace if it was read.
+    /// Asks a question. Returns the answer, and the namespace if it was read.
     pub(super) fn ask(&self, flight: &Flight) -> (Reply, Option<Value>) {
         let name = &*flight.question.namespace;
         let reply = match &flight.question.ask {
@@ -107,7 +107,7 @@ impl Asker<'_> {
         }
     }
 
-    /// Returns discovery, without the dead groups.
+    /// Returns discovery without the dead groups.
     fn served(&self) -> ServedResources {
         let mut served = ServedResources::default();
         for (index, kind) in contained_kinds().map(|index| (index, &KINDS[index])) {

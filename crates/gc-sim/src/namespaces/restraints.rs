@@ -1,6 +1,5 @@
-//! Checks that controllers obey their restraints: the operator's orders, the limits of the circuit breaker, the
-//! bounds of the concurrency limit and the server's Retry-After. Checked by what was asked and answered, without
-//! asking any of those.
+//! Checks that controllers obey their restraints: the operator's orders, the limits of the circuit breaker, the bounds of the
+//! concurrency limit and the server's Retry-After. The checks use the questions and answers, without asking any of the restraints.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +14,21 @@ use crate::story::Story;
 use crate::violation::Violation;
 use crate::violation::broken;
 
-/// Questions and answers that restraints are about.
+/// Questions and answers that concern restraints.
 #[derive(Debug)]
 pub(super) struct RestraintBook {
     breaker: BreakerOptions,
     largest: usize,
-    /// Until when the server has asked each controller to send nothing.
+    /// Time until which the server has asked each controller to send nothing.
     silent_until: BTreeMap<usize, i64>,
-    /// When the objects that each controller has deleted of each resource since its breaker was resumed were deleted.
+    /// Times of the deletions by each controller in each resource since its breaker was resumed.
     deletions: BTreeMap<(usize, String), Vec<i64>>,
-    /// When the breaker of each controller was resumed: what was asked before no longer counts.
+    /// Time at which the breaker of each controller was resumed: earlier questions no longer count.
     resumed_at: BTreeMap<usize, i64>,
 }
 
 impl RestraintBook {
-    /// Nothing was asked yet.
+    /// Creates an empty book.
     pub(super) fn new(story: &Story) -> Self {
         let (concurrency, breaker) = story.namespace_restraints().unwrap_or_default();
         Self {
@@ -41,13 +40,14 @@ impl RestraintBook {
         }
     }
 
-    /// The breaker of a controller counts from the beginning.
+    /// Notes that the breaker of a controller counts from the beginning.
     pub(super) fn resumed(&mut self, controller: usize, now: i64) {
         self.resumed_at.insert(controller, now);
         self.deletions.retain(|(number, _), _| *number != controller);
     }
 
-    /// Checks what is asked just now, by a controller with `in_flight` questions and answers on their way, this one included.
+    /// Checks a question that is asked right now by a controller with `in_flight` questions and answers in flight, including this
+    /// one.
     pub(super) fn judge_question(
         &self,
         flight: &Flight,
@@ -79,7 +79,7 @@ impl RestraintBook {
         Ok(())
     }
 
-    /// A controller gets an answer.
+    /// Records an answer to a controller.
     pub(super) fn note_answer(&mut self, mail: &Mail, now: i64) {
         let (flight, answer) = (&mail.flight, &mail.answer);
         if let Some((Signal::Busy(Some(wait)), _)) = answer.signal {

@@ -1,4 +1,4 @@
-//! Questions and answers of controllers in the words of a story.
+//! Text of controllers' questions and answers in a story.
 
 use gc_collectors::namespaces::emptying::{Ask, Reply};
 

@@ -11,16 +11,15 @@ use super::{WorkloadWorld, at, kind_of};
 use crate::metadata::Metadata;
 use crate::random::Random;
 
-/// The namespaces. Clients delete and recreate the second one.
+/// Namespaces. Clients delete the second one and create it again.
 pub(super) const NAMESPACES: [&str; 2] = ["m", "n"];
 const PROPAGATION: [&str; 3] = ["Background", "Foreground", "Orphan"];
-/// Worlds of earlier seeds have all parts, as they had when the first defects were found in them.
+/// First seed whose world lacks some parts; earlier worlds have all parts, as they had when the first defects were found in them.
 const FIRST_PARTIAL_SEED: u64 = 25_000;
-/// In worlds of earlier seeds a deleted pod ends at once.
+/// First seed in whose world a deleted pod takes time to end; in earlier worlds it ends at once.
 const FIRST_SEED_WITH_TERMINATIONS: u64 = 250_000;
 
-/// Contents of a world. Most worlds lack something: more of their actions then meet each other, and they take less
-/// time.
+/// Parts of a world. Most worlds lack some of them: their remaining actions then meet more often, and they take less time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     deployments: bool,
@@ -29,7 +28,7 @@ pub(super) struct Parts {
     namespaces: &'static [&'static str],
 }
 
-/// Returns the time that the pods of a world take to end after their deletion, milliseconds.
+/// Returns the time in milliseconds that the pods of a world take to end after their deletion.
 pub(super) fn termination_latency(seed: u64) -> i64 {
     if seed < FIRST_SEED_WITH_TERMINATIONS {
         return 0;
@@ -130,7 +129,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// The objects of a kind that are being deleted.
+    /// Returns the objects of a kind that are being deleted.
     fn list_deleted(&self, kind: WorkloadKind) -> Vec<Value> {
         let is_deleted = |object: &&Arc<Object>| {
             Metadata::of(object).is_some_and(|metadata| metadata.deletion_timestamp.is_some())
@@ -153,7 +152,7 @@ impl WorkloadWorld {
 
     fn delete(&mut self, kind: WorkloadKind, namespace: &str, name: &str) {
         let policy = self.chance.pick(&PROPAGATION);
-        // Another policy for a deletion that has begun reaches collectors too late, here as everywhere.
+        // Another policy for a deletion that has begun always reaches collectors too late.
         if let Some(Ok(object)) = self.server.get(&kind_of(kind), namespace, name)
             && value_of(&object).is_some_and(|value| !at(&value, "/metadata/deletionTimestamp").is_null())
         {
@@ -164,7 +163,7 @@ impl WorkloadWorld {
         let _ = self.server.delete(&kind_of(kind), namespace, name, options);
     }
 
-    /// Creates what exists before the first fault.
+    /// Creates the objects that exist before the first fault.
     pub(super) fn create_first_objects(&mut self) {
         use WorkloadKind::{CronJob, Deployment, StatefulSet};
         for namespace in self.parts.namespaces {
@@ -182,7 +181,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// One action of a client.
+    /// Performs one action of a client.
     pub(super) fn act(&mut self) {
         use WorkloadKind::{CronJob, Deployment, Job, Namespace, Pod, ReplicaSet, StatefulSet};
         let namespace = self.chance.pick(self.parts.namespaces);
@@ -265,14 +264,14 @@ impl WorkloadWorld {
         self.patch(WorkloadKind::Node, ("", "kubegc-node-0"), patch);
     }
 
-    /// Suspends all CronJobs, so that the world settles.
+    /// Suspends all CronJobs so that the world settles.
     pub(super) fn suspend_cron_jobs(&mut self) {
         for namespace in NAMESPACES {
             self.patch(WorkloadKind::CronJob, (namespace, "tick"), json!({"spec": {"suspend": true}}));
         }
     }
 
-    /// Does what the namespace controller does: empties terminating namespaces, then finalizes them. Returns whether it did anything.
+    /// Acts as the namespace controller: empties terminating namespaces, then finalizes them. Returns true if it did anything.
     pub(super) fn empty_namespaces(&mut self) -> bool {
         let mut any = false;
         for namespace in self.list_deleted(WorkloadKind::Namespace) {
@@ -305,7 +304,7 @@ impl WorkloadWorld {
         any
     }
 
-    /// Does what the protection of claims does: removes the finalizer of a claim that no pod uses. Returns whether it did anything.
+    /// Acts as the protection of claims: removes the finalizer of a claim that no pod uses. Returns true if it did anything.
     pub(super) fn release_claims(&mut self) -> bool {
         let mut any = false;
         for claim in self.list_deleted(WorkloadKind::PersistentVolumeClaim) {

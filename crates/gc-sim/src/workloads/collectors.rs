@@ -1,4 +1,4 @@
-//! The collectors of owners and of finished Jobs: what their watches deliver, and what they request.
+//! The owner-reference collector and the collector of finished Jobs: the deliveries of their watches, and their requests.
 
 use gc_collectors::engine::{Engine as RetentionEngine, Observation};
 use gc_collectors::jobs::JobCollector;
@@ -19,13 +19,13 @@ use crate::retention::read_facts;
 use crate::saboteur::Saboteur;
 use crate::violation::Violation;
 
-/// The resource that the collector of finished Jobs watches.
+/// Resource that the collector of finished Jobs watches.
 const JOBS: &str = "jobs";
 
 /// Collector that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collector {
-    /// The collector of owners.
+    /// The owner-reference collector.
     Owners,
     /// The collector of finished Jobs.
     FinishedJobs,
@@ -54,13 +54,13 @@ impl Collectors {
         }
     }
 
-    /// Sets the time; that of the collector of finished Jobs is `early` milliseconds ahead.
+    /// Sets the time; the clock of the collector of finished Jobs is `early` milliseconds ahead.
     pub(super) fn tick(&mut self, now: i64, early: i64) {
         self.owners.handle(Event::Tick(Timestamp(now)));
         self.jobs.tick(Timestamp(now + early));
     }
 
-    /// Takes what both collectors request. Notes are for the journal, and are done at once.
+    /// Takes the requests of both collectors. Notes are for the journal, and are done at once.
     fn poll(&mut self) {
         while let Some(effect) = self.owners.poll_effect() {
             match effect.request {
@@ -76,7 +76,7 @@ impl Collectors {
         }
     }
 
-    /// The watch that a request is about.
+    /// Returns the watch of the resource that a request concerns.
     fn feed(&self, collector: Collector, request: &Request) -> Option<&Feed> {
         let resource = match request {
             Request::Delete { key, .. }
@@ -136,7 +136,7 @@ impl Collectors {
 }
 
 impl WorkloadWorld {
-    /// Some watches deliver to the collectors.
+    /// Lets some watches deliver to the collectors.
     pub(super) fn deliver_to_collectors(&mut self) {
         for _ in 0..WATCHES_PER_STEP {
             let index = self.chance.below(self.collectors.feeds.len());
@@ -148,7 +148,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// One watch delivers at most this number of events. Returns whether there were any.
+    /// Lets one watch deliver at most this number of events. Returns true if there were any.
     pub(super) fn deliver_to_collectors_from(&mut self, index: usize, most: usize) -> bool {
         let is_job = self.collectors.feeds[index].kind.resource == JOBS;
         let news = self.collectors.feeds[index].read(most, &self.server);
@@ -159,7 +159,7 @@ impl WorkloadWorld {
         any
     }
 
-    /// One request of a collector is performed and answered, or lost. Returns whether there was one.
+    /// Performs and answers one request of a collector, or loses it. Returns true if there was one.
     pub(super) fn collect(&mut self) -> Result<bool, Violation> {
         self.collectors.poll();
         if self.collectors.effects.is_empty() {
@@ -229,7 +229,7 @@ impl WorkloadWorld {
     }
 }
 
-/// The identifiers of resources begin with 1.
+/// Returns the identifier of a resource; identifiers begin with 1.
 fn id_of(index: usize) -> ResourceId {
     ResourceId(u32::try_from(index + 1).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! A list and a watch of one kind, read as slowly as the seed determines.
+//! A list and a watch of one kind, read as slowly as the seed decides.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -30,12 +30,12 @@ impl Feed {
         Self { kind, watch: None, version: 0 }
     }
 
-    /// The version up to which everything was delivered; `None` before a list.
+    /// Returns the version up to which everything was delivered; `None` before a list.
     pub(super) fn version(&self) -> Option<u64> {
         self.watch.as_ref().map(|_| self.version)
     }
 
-    /// Breaks the watch, so that a list follows. Returns whether there was one.
+    /// Breaks the watch, so that a list follows. Returns true if there was one.
     pub(super) fn cut(&mut self) -> bool {
         self.watch.take().is_some()
     }
@@ -89,7 +89,7 @@ fn version_of(object: &Object) -> u64 {
     metadata.map_or(0, |metadata| metadata.resource_version.0)
 }
 
-/// An object as clients read it.
+/// Returns an object as clients read it.
 pub(super) fn value_of(object: &Object) -> Option<Value> {
     let mut json = Vec::new();
     object.write_json(&mut json, true).ok()?;

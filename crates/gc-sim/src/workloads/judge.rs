@@ -1,5 +1,4 @@
-//! The oracles. They judge from the store alone: nothing that has a living owner is collected, and at rest nothing is left
-//! above its limit.
+//! The oracles. They judge only from the store: no object with a living owner is collected, and at rest nothing exceeds its limit.
 
 use gc_types::{Effect, Evidence, Request, ResourceVersion, Scope, Uid};
 use gc_workloads::kinds::Kind as WorkloadKind;
@@ -40,7 +39,7 @@ fn owned_by<'a>(objects: &'a [Value], owner: &Value) -> Vec<&'a Value> {
     objects.iter().filter(owns).collect()
 }
 
-/// The kinds that own something in these worlds: group, plural name and kind.
+/// Kinds that own objects in these worlds: group, plural name and kind.
 const OWNERS: [(&str, &str, &str); 9] = [
     ("apps", "deployments", "Deployment"),
     ("apps", "replicasets", "ReplicaSet"),
@@ -53,7 +52,7 @@ const OWNERS: [(&str, &str, &str); 9] = [
     ("", "nodes", "Node"),
 ];
 
-/// The kind that an owner reference means.
+/// Returns the kind that an owner reference names.
 fn kind_meant(reference: &Value) -> Option<Kind> {
     let (api_version, meant) = (text(reference, "/apiVersion"), text(reference, "/kind"));
     let group = if api_version == "v1" { "" } else { api_version.strip_suffix("/v1")? };
@@ -63,7 +62,7 @@ fn kind_meant(reference: &Value) -> Option<Kind> {
     Some(Kind { group, versions: &["v1"], resource, kind, scope, custom: false })
 }
 
-/// The condition by which a Job has finished, and when.
+/// Returns the condition that marks a Job as finished, and its time.
 fn finish(job: &Value) -> Option<(&str, i64)> {
     let ends = |one: &&Value| matches!(text(one, "/type"), "Complete" | "Failed") && one["status"] == "True";
     let end = list(job, "/status/conditions").iter().find(ends)?;
@@ -71,7 +70,7 @@ fn finish(job: &Value) -> Option<(&str, i64)> {
     Some((text(end, "/type"), at.as_millisecond()))
 }
 
-/// Reports whether an object has changed since a deletion of it was decided.
+/// Reports whether an object has changed since its deletion was decided.
 fn has_changed(object: &Value, effect: &Effect) -> bool {
     let decided_at = effect.reason.evidence.iter().find_map(|evidence| match evidence {
         Evidence::ObservedAt { resource_version } => Some(*resource_version),
@@ -86,7 +85,7 @@ impl WorkloadWorld {
         value_of(&*self.server.get(kind, namespace, name)?.ok()?)
     }
 
-    /// The owners of an object that exist.
+    /// Returns the existing owners of an object.
     fn living_owners(&self, object: &Value) -> Vec<Value> {
         let namespace = text(object, "/metadata/namespace");
         let owner = |reference: &Value| {
@@ -110,7 +109,7 @@ impl WorkloadWorld {
         if Uid::new(text(&object, "/metadata/uid")) != *uid || is_deleting(&object) {
             return Ok(());
         }
-        // The last resort for an object that changes all the time (spec 4.5): what changed after the decision is not seen.
+        // The last resort for an object that changes all the time (spec 4.5): changes after the decision are not seen.
         if resource_version.is_none() && has_changed(&object, effect) {
             return Ok(());
         }
@@ -138,7 +137,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// Judges what is left once nothing is left to do.
+    /// Judges the remaining objects once nothing is left to do.
     pub(super) fn judge(&self) -> Result<(), Violation> {
         let kinds: Vec<WorkloadKind> = self.runtime.kinds().into_iter().collect();
         for kind in kinds {
@@ -165,9 +164,9 @@ impl WorkloadWorld {
         Ok(())
     }
 
-    /// Reports whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a
-    /// claim that this object waits for. Another set may have adopted such a pod since: it runs on, and so the claim
-    /// of the former set, which was collected, stays.
+    /// Reports whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a claim that
+    /// this object waits for. Another set may have adopted such a pod since: it keeps running, so the claim of the former set,
+    /// which was collected, stays.
     fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");
         let pods = self.list(WorkloadKind::Pod, namespace);
@@ -231,7 +230,7 @@ impl WorkloadWorld {
 
     fn judge_stateful_set(&self, namespace: &str) -> Result<(), Violation> {
         let sets = self.list(WorkloadKind::StatefulSet, namespace);
-        // One that waits for a claim that a stranger uses creates no pods.
+        // A set that waits for a claim used by such a pod creates no pods.
         let Some(set) = sets.first().filter(|set| !is_deleting(set)) else { return Ok(()) };
         let wanted = usize::try_from(at(set, "/spec/replicas").as_i64().unwrap_or(1)).unwrap_or(0);
         let pods = self.list(WorkloadKind::Pod, namespace);

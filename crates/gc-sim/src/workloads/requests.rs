@@ -1,4 +1,4 @@
-//! Performs the requests of workload controllers in the registry, as the planted defect changes them.
+//! Performs the requests of workload controllers in the registry, with the changes of the planted defect.
 
 use gc_registry::api::{
     DeleteOptions, Operation, PatchType, RequestBody, Response, ResponseBody, WriteOptions,
@@ -13,7 +13,7 @@ use super::feed::value_of;
 use super::{Defect, WorkloadWorld, at, broken, kind_of};
 use crate::violation::Violation;
 
-/// The answer to a request that is lost.
+/// Returns the response to a lost request.
 pub(super) fn unavailable() -> Answer {
     Answer::Failed { reason: FailureReason::Unavailable, message: "timed out".into() }
 }
@@ -23,7 +23,7 @@ fn write(value: Value) -> Operation {
 }
 
 impl WorkloadWorld {
-    /// Performs a request, or pretends to if the planted defect says so.
+    /// Performs a request, or pretends to if the planted defect requires it.
     pub(super) fn perform(&mut self, sent: &Sent) -> Answer {
         let mut action = sent.action.clone();
         let pretended = match (&mut action, sent.why) {
@@ -67,7 +67,7 @@ impl WorkloadWorld {
         }
     }
 
-    /// Judges an adoption: a live read must have found the owner, and that it was not being deleted.
+    /// Judges an adoption: a live read must have found the owner, and found it not being deleted.
     pub(super) fn judge_adoption(&self, sent: &Sent) -> Result<(), Violation> {
         let Action::Patch { key, patch, .. } = &sent.action else { return Ok(()) };
         let owner = at(patch, "/metadata/ownerReferences/0/uid").as_str().unwrap_or_default();

@@ -5,27 +5,27 @@ use crate::clocks::ServerDate;
 use crate::random::Random;
 use crate::violation::Violation;
 
-/// By how much a clock is set, milliseconds.
+/// Amounts by which a clock is set, in milliseconds.
 const JUMPS_MILLISECONDS: [i64; 7] = [-90_000_000, -3_600_000, -5_000, 5_000, 45_000, 3_600_000, 90_000_000];
-/// The same for the server's, by which objects are stamped: what is stamped in the future is not due for so long.
+/// Amounts for the server's clock, which stamps objects: an object stamped in the future is not due for that long.
 const SERVER_JUMPS_MILLISECONDS: [i64; 5] = [-90_000_000, -3_600_000, -45_000, 45_000, 3_600_000];
 /// Speed of a clock relative to the world's, in thousandths.
 const DRIFTS: [i64; 4] = [-20, -1, 1, 20];
-/// For how long a machine sleeps, milliseconds.
+/// Durations for which a machine sleeps, in milliseconds.
 const SLEEPS_MILLISECONDS: [i64; 3] = [3_000, 60_000, 7_200_000];
-/// Number of questions for the time per thousand that are not answered.
+/// Number of requests for the time per thousand that are not answered.
 const UNANSWERED: u32 = 300;
-/// Clocks that differ by more than this are set right when faults stop: what differs by less stays as it is.
+/// Difference above which clocks are set right when faults stop; smaller differences remain.
 const WORTH_SETTING_MILLISECONDS: i64 = 10_000;
 
 impl World<'_> {
-    /// Returns the evidence of an answer about the server's clock now.
+    /// Returns the evidence in a response about the server's clock now.
     pub(super) fn server_date(&self) -> ServerDate {
         let shown = self.server.now;
         ServerDate { date: shown - shown.rem_euclid(1_000), server_error: self.server_error }
     }
 
-    /// One of the clocks is disturbed. (In an election, it does not matter what a wall clock shows.)
+    /// Disturbs one of the clocks. (In an election, the reading of a wall clock does not matter.)
     pub(super) fn disturb_clocks(&mut self, salt: u64) -> Result<(), Violation> {
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return Ok(()) };
@@ -33,7 +33,7 @@ impl World<'_> {
         let what = if self.story.retention { random.weighted(&[4, 3, 2, 2]) } else { 0 };
         let clocks = &mut self.collectors[index].clocks;
         match what {
-            // A wrong clock is often corrected, which moves it by as much as before.
+            // A wrong clock is often corrected, which sets it back by the same amount.
             0 => {
                 let jump = if clocks.error != 0 && random.chance(500) { -clocks.error } else { jump };
                 clocks.error += jump;
@@ -64,7 +64,7 @@ impl World<'_> {
         self.pass(0)
     }
 
-    /// Collectors that have not had an answer for a while ask for one, whatever it says.
+    /// Lets collectors without a response for a while request one, whatever its content.
     pub(super) fn ask_for_the_time(&mut self) {
         let (now, date) = (self.now, self.server_date());
         let mut random = Random::new(self.story.seed ^ now.unsigned_abs());
@@ -76,7 +76,7 @@ impl World<'_> {
         }
     }
 
-    /// Somebody sets the clocks right, and they stay so.
+    /// Sets the clocks right for good.
     pub(super) fn synchronize_clocks(&mut self) -> Result<(), Violation> {
         if self.server_error.abs() > WORTH_SETTING_MILLISECONDS {
             self.server.now -= self.server_error;

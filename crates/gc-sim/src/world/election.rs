@@ -1,4 +1,4 @@
-//! Worlds with several collectors, of which a Lease lets one act at a time.
+//! Worlds with several collectors, where a Lease lets only one act at a time.
 
 use gc_types::Request;
 
@@ -12,22 +12,22 @@ use crate::show::show_request;
 use crate::violation::Violation;
 use crate::violation::broken;
 
-/// Time that passes in a step, milliseconds.
+/// Times that pass in a step, in milliseconds.
 pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 7_000, 12_000, 17_000];
-/// So finely does it pass, milliseconds; and where much of it passes.
+/// Steps in which time passes, in milliseconds: normally, and when much of it passes.
 const SLICE_MILLISECONDS: (i64, i64) = (100, 1_000);
-/// Beyond this, much passes, milliseconds.
+/// Time above which the coarser steps are used, in milliseconds.
 const MUCH_TIME_MILLISECONDS: i64 = 20_000;
-/// Interval of the checks at rest that a candidate leads, milliseconds.
+/// Interval at which a rest checks that a candidate leads, in milliseconds.
 const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
-/// Duration of a partition between a collector and the server, milliseconds.
+/// Durations of a partition between a collector and the server, in milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
-/// Number of suspended leaders per thousand that have just decided something, and the maximum number of requests.
+/// Number of suspended leaders per thousand that have just made decisions, and the maximum number of these requests.
 const SUSPENDED_AT_WORK: u32 = 900;
 const DECIDED_AT_ONCE: usize = 4;
-/// Number of suspended leaders per thousand that first send what they had decided before, when they continue.
+/// Number of suspended leaders per thousand that first send their earlier decisions when they continue.
 const SENDS_FIRST: u32 = 900;
-/// After this time a candidate leads in most worlds, and the story begins.
+/// Time after which a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 
 /// Returns the number of candidates in the world of a seed.
@@ -35,7 +35,7 @@ pub(super) fn candidates(seed: u64) -> usize {
     if seed.is_multiple_of(3) { 3 } else { 2 }
 }
 
-/// Reports whether a request is one that a gate has to let out.
+/// Reports whether a request must pass the gate.
 fn changes(request: &Request) -> bool {
     !matches!(request, Request::Read { .. } | Request::Barrier { .. } | Request::RecordEvent(_))
 }
@@ -45,7 +45,7 @@ impl World<'_> {
         self.pass(if self.story.seed.is_multiple_of(5) { 0 } else { BEGINNING_MILLISECONDS })
     }
 
-    /// Faults have stopped: a candidate leads before long.
+    /// Ends the faults of elections: a candidate must lead before long.
     pub(super) fn end_elections(&mut self) -> Result<(), Violation> {
         self.network.calm();
         self.cut_off.heal();
@@ -59,7 +59,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Time passes, and the election continues.
+    /// Lets time pass while the election continues.
     pub(super) fn pass_electing(&mut self, milliseconds: i64) -> Result<(), Violation> {
         let (fine, rough) = SLICE_MILLISECONDS;
         let slice = if milliseconds > MUCH_TIME_MILLISECONDS { rough } else { fine };
@@ -99,7 +99,7 @@ impl World<'_> {
         self.reign.judge_together(candidates, self.now)
     }
 
-    /// A collector ends, and another begins.
+    /// Ends a collector, and starts another.
     fn end_collector(&mut self, index: usize, why: &str) {
         let collector = self.collectors.remove(index);
         self.note(|| format!("  collector {} {why}", collector.number));
@@ -129,7 +129,7 @@ impl World<'_> {
         let moving = self.collectors.iter().filter(|collector| !collector.paused).count();
         let Some(index) = self.moving_leader().filter(|_| moving > 1) else { return Ok(()) };
         let number = self.collectors[index].number;
-        // Suspended in the middle of its work: it has decided, and sent nothing of that yet.
+        // The leader is suspended in the middle of its work: it has made decisions, but sent none of them yet.
         let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
         if random.chance(SUSPENDED_AT_WORK) && !self.cut_off.is(number, self.now) {
             observe_all(&mut self.collectors[index], &self.server);
@@ -148,8 +148,7 @@ impl World<'_> {
                 let number = self.collectors[index].number;
                 self.report.note_happened("old leaders woken");
                 self.note(|| format!("  collector {number} continues, unaware"));
-                // The tasks of a process continue in any order: what was decided before may be sent before the election
-                // reads the clock.
+                // The tasks of a process continue in any order: earlier decisions may be sent before the election reads the clock.
                 if random.chance(SENDS_FIRST) {
                     self.hand_over_all(index)?;
                 }
@@ -158,7 +157,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Every request that waits for its turn leaves its collector, or is refused by the gate.
+    /// Lets every waiting request leave its collector, or be refused by the gate.
     fn hand_over_all(&mut self, index: usize) -> Result<(), Violation> {
         for position in (0..self.collectors[index].requests.len()).rev() {
             self.hand_over(index, position)?;
@@ -166,7 +165,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The leader ends well, and another collector begins.
+    /// Ends the leader in an orderly way, and starts another collector.
     pub(super) fn abdicate(&mut self) {
         let Some(index) = self.moving_leader() else { return };
         let times = self.times(index);
@@ -177,7 +176,7 @@ impl World<'_> {
         self.end_collector(index, "gives the lease back and ends");
     }
 
-    /// Nothing passes between a collector and the server for a while.
+    /// Cuts off a collector from the server for a while.
     pub(super) fn partition(&mut self, salt: u64) {
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return };
@@ -187,8 +186,8 @@ impl World<'_> {
         self.note(|| format!("  collector {number} is cut off for {passed} ms"));
     }
 
-    /// A request leaves its collector, if the gate lets it; otherwise the collector gets the refusal at once.
-    /// Returns whether it has left.
+    /// Lets a request leave its collector if the gate permits it; otherwise the collector gets the refusal at once. Returns true if
+    /// the request has left.
     pub(super) fn hand_over(&mut self, index: usize, position: usize) -> Result<bool, Violation> {
         let collector = &self.collectors[index];
         let flight = &collector.requests[position];
@@ -211,7 +210,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// A request that was sent under the Lease may arrive when another holds it: its preconditions guard it then.
+    /// Notes a request that was sent under the Lease and arrives when another collector holds it: its preconditions guard it then.
     pub(super) fn note_late(&mut self, flight: &Flight) {
         let is_late =
             self.story.election && self.reign.has_passed_on(&format!("collector-{}", flight.collector));

@@ -8,7 +8,7 @@ use crate::process::Orders;
 use crate::random::Random;
 
 impl World<'_> {
-    /// The operator does something.
+    /// Performs an action of the operator.
     pub(super) fn operate(&mut self, salt: u64) {
         let mut random = Random::new(salt);
         match random.weighted(&[3, 3, 3, 3, 2]) {
@@ -17,7 +17,7 @@ impl World<'_> {
             2 => self.end_orders(),
             3 => drop(self.resume_breaker()),
             _ => {
-                // The largest stays: the oracle depends on it.
+                // The maximum stays the same: the oracle depends on it.
                 let initial = random.pick(&[1, 2, 32]);
                 let concurrency =
                     ConcurrencyOptions { initial, smallest: random.pick(&[1, 2]), ..self.story.concurrency };
@@ -29,7 +29,7 @@ impl World<'_> {
         }
     }
 
-    /// Everybody works again.
+    /// Withdraws all orders.
     pub(super) fn end_orders(&mut self) {
         self.order(Orders::default(), "orders ended");
     }
@@ -47,7 +47,7 @@ impl World<'_> {
         }
     }
 
-    /// Resumes what breakers have stopped. False if that is nothing.
+    /// Resumes everything that breakers have stopped. Returns false if there is nothing.
     pub(super) fn resume_breaker(&mut self) -> bool {
         let mut any = false;
         for collector in &mut self.collectors {

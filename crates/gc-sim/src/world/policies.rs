@@ -1,4 +1,4 @@
-//! Policies in a world beyond their effects, which are requests like all others.
+//! Actions of policies in a world other than their effects, which are requests like all others.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueObject};
 use crate::violation::Violation;
 
-/// Decisions of a collector right after the answer to a status.
+/// Number of decisions of a collector right after the response to a status write.
 const DECISIONS_AFTER_A_STATUS: usize = 4;
-/// Statuses just before which a client changes the policy, in a thousand that show for the first time what an enforced policy would delete.
+/// Number of status writes just before which a client changes the policy, per thousand of those that first show the pending
+/// deletions of an enforced policy.
 const CHANGED_BEFORE: u32 = 300;
 
 impl World<'_> {
-    /// One of the statuses that are on their way reaches the server, perhaps just after a client has changed its policy. The answer is
-    /// followed by a turn of its collector. Returns whether there was one.
+    /// Delivers one status write to the server, perhaps just after a client has changed its policy. After the response, its
+    /// collector gets a turn. Returns true if there was one.
     pub(super) fn serve_status(
         &mut self,
         random: &mut Random,
@@ -47,7 +48,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Takes one of the statuses that are on their way, and its sender.
+    /// Takes one status write in flight, and its sender.
     fn take_status(&mut self, random: &mut Random) -> Option<(usize, StatusWrite)> {
         let waits = |policies: &Policies| !policies.statuses.is_empty();
         let senders: Vec<usize> = (0..self.collectors.len())
@@ -62,7 +63,7 @@ impl World<'_> {
         Some((sender, policies.statuses.swap_remove(index)))
     }
 
-    /// Reports whether a status is the first of an enforced policy that says what would go.
+    /// Reports whether a status is the first of an enforced policy to show its pending deletions.
     fn shows_first(&self, write: &StatusWrite) -> bool {
         let status = &write.patch["status"];
         let Some(policy) = self.policy_of(write) else { return false };
@@ -79,7 +80,7 @@ impl World<'_> {
         self.truth.objects().find(named)
     }
 
-    /// A status reaches the server, and its answer the sender.
+    /// Delivers a status write to the server, and its response to the sender.
     fn arrive(
         &mut self,
         sender: usize,
@@ -100,8 +101,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A client changes the policy, or replaces it by another one of its name, just before a status of it arrives: the watch that
-    /// the collector has will deliver it, and no list.
+    /// Changes the policy as a client, or replaces it by another one of its name, just before its status arrives: the collector's
+    /// existing watch, not a list, will deliver the change.
     fn change_before(&mut self, write: &StatusWrite, random: &mut Random) {
         let Some(policy) = self.policy_of(write).cloned() else { return };
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
@@ -143,7 +144,7 @@ impl World<'_> {
         policies.map(|policy| (policy.object.uid.clone(), generation(policy).unwrap_or_default())).collect()
     }
 
-    /// Policies change just before the store is restored, and collectors observe it or not.
+    /// Changes policies just before the store is restored, with or without collectors observing it.
     pub(super) fn say_in_vain(&mut self, random: &mut Random) {
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
         let tenants = Tenants { server, truth, provider };
@@ -154,15 +155,15 @@ impl World<'_> {
         }
         self.absorb_others();
         for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
-            // Lists, and then what has changed since.
+            // Watches list first, and then deliver the changes since.
             for _ in 0..random.below(4) {
                 collector.deliver_to_policies(0, 64, &self.server);
             }
         }
     }
 
-    /// The store was restored. A client notices that a change of a policy is lost, and changes it again,
-    /// before any collector observes anything: then the same generation means something else.
+    /// After a restore, a client notices that its change of a policy is lost and changes the policy again before any collector
+    /// observes anything: the same generation then means something else.
     pub(super) fn say_anew(&mut self, before: &BTreeMap<Uid, i64>, random: &mut Random) {
         let now = self.generations();
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
@@ -180,7 +181,7 @@ impl World<'_> {
         self.absorb_others();
     }
 
-    /// Everything about policies that is on its way arrives. Returns whether anything was.
+    /// Delivers everything in flight about policies. Returns true if there was anything.
     pub(super) fn round_of_policies(&mut self) -> Result<bool, Violation> {
         let mut any = false;
         let collector = &mut self.collectors[0];

@@ -1,4 +1,4 @@
-//! Fate of requests and answers on their way between collectors and the server.
+//! Fate of requests and responses in flight between collectors and the server.
 
 use gc_controller::concurrency::Signal;
 use gc_types::{Outcome, Request};
@@ -36,7 +36,7 @@ impl World<'_> {
         if self.story.retention && random.chance(250) && self.serve_status(&mut random, fault)? {
             return Ok(());
         }
-        // A request that is on its way arrives also while its sender stands still.
+        // A request in flight also arrives while its sender is suspended.
         let senders: Vec<usize> =
             (0..self.collectors.len()).filter(|&index| !self.collectors[index].requests.is_empty()).collect();
         if senders.is_empty() {
@@ -95,7 +95,7 @@ impl World<'_> {
         let honest = Saboteur::default();
         let saboteur = sender.map_or(&honest, |sender| self.collectors[sender].saboteur());
         let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs() ^ flight.effect.id.0);
-        // Nothing at all arrives from who is cut off.
+        // Nothing arrives from a collector that is cut off.
         let is_cut_off = self.cut_off.is(flight.collector, self.now);
         let call = if is_cut_off { 0 } else { random.weighted(&CALLS_WITH_FAULTS) };
         let call = u32::try_from(call).unwrap_or_default();
@@ -132,7 +132,7 @@ impl World<'_> {
         Ok(performed)
     }
 
-    /// A client writes the object just before a request about it arrives.
+    /// Writes an object as a client just before a request about it arrives.
     fn touch_before(&mut self, kind: usize, flight: &Flight) {
         if let Some(key) = key_of(&flight.effect.request)
             && let Some(target) = self.truth.at(kind, &key.namespace, &key.name)
@@ -172,7 +172,7 @@ impl World<'_> {
             if deletes(&flight.effect.request) {
                 self.report.collected += 1;
             }
-            // The ownership engine knows of its own changes only.
+            // The ownership engine only knows of its own changes.
             let actor = match flight.part {
                 Part::Ownership => Actor::Collector(flight.collector),
                 _ => Actor::Others,
@@ -183,8 +183,8 @@ impl World<'_> {
     }
 }
 
-/// The first change that a request makes is the decision. A pod without a node is marked and removed by one request: what follows is the
-/// removal of the object that was decided on, and nothing else.
+/// Judges further changes of a request, whose first change is the decision. A pod without a node is marked and removed by one
+/// request: the only further change is the removal of the object that was decided on.
 fn judge_further(decided: &TrueObject, change: &TrueChange) -> Result<(), Violation> {
     let is_its_removal = change.after.is_none()
         && change
@@ -197,7 +197,7 @@ fn judge_further(decided: &TrueObject, change: &TrueChange) -> Result<(), Violat
     broken("scope", format!("a request about {} changed something else: {change:?}", decided.show()))
 }
 
-/// Returns true if a lie may replace the answer to a request: the reads that verdicts ask for, or the lists of barriers.
+/// Reports whether a lie may replace the response to a request: to the reads that verdicts need, or to the lists of barriers.
 fn is_lied_to(flight: &Flight, lie: Lie) -> bool {
     match lie.channel() {
         LieChannel::Reads => matches!(flight.effect.request, Request::Read { .. }),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::testing::World;
 
-/// A CronJob of the Job `tick`; tests begin at 22:13:20.
+/// Creates a CronJob of the Job `tick`; tests begin at 22:13:20.
 fn world(spec: &Value, annotations: &Value) -> World {
     let mut whole = json!({"schedule": "* * * * *", "concurrencyPolicy": "Allow",
         "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
@@ -28,7 +28,7 @@ fn status(world: &World) -> Value {
     status
 }
 
-/// The name of the Job of this many minutes after 22:13.
+/// Returns the name of the Job scheduled this many minutes after 22:13.
 fn name(minutes: i64) -> String {
     format!("tick-{}", 28_333_333 + minutes)
 }
@@ -75,7 +75,7 @@ fn a_job_that_still_runs_is_joined_replaced_or_waited_for() {
 
 #[test]
 fn what_was_missed_is_made_up_for_once_and_not_after_the_deadline() {
-    // The process slept for an hour: only the last time is served.
+    // The process was asleep for an hour, and starts only the last Job.
     let mut late = world(&json!({}), &json!({}));
     late.now += 3_600_000;
     late.settle();
@@ -112,10 +112,10 @@ fn suspended_unreadable_and_zoned_schedules() {
     assert_eq!(annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"], "2023-11-15T03:44:00+05:30");
 }
 
-/// A finished or running Job of the CronJob `tick`, by name: how it ended, and when it started (second of the minute).
+/// A finished or running Job of the CronJob `tick`: its name, how it ended, and when it started (second of the minute).
 type FinishedJob = (&'static str, &'static str, Option<i64>);
 
-/// The scenarios CJ-T of the specification: limits of successful and failed Jobs, the Jobs, and which of them are deleted.
+/// Scenarios CJ-T of the specification: limits of successful and failed Jobs, the Jobs, and which of them are deleted.
 #[test]
 fn history_limits_are_those_of_the_specification() {
     let table: [(&str, Value, Value, &[FinishedJob], &[&str]); 6] = [
@@ -169,7 +169,7 @@ fn history_limits_are_those_of_the_specification() {
         for (name, end, started) in jobs {
             create(name, end, *started, owner("CronJob", uid));
         }
-        // CJ-T09 and CJ-T10: Jobs of others of this name, and of a former CronJob.
+        // CJ-T09 and CJ-T10: a Job of another owner with this name, and one of a former CronJob.
         create("of-workflow", "Complete", Some(0), owner("Workflow", &json!("workflow")));
         create("of-former", "Complete", Some(0), owner("CronJob", &json!("former")));
         world.settle();

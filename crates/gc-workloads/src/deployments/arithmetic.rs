@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::{DESIRED_REPLICAS, MAX_REPLICAS, Rollout, Set};
 use crate::object::int;
 
-/// `spec.replicas`, whose default is one.
+/// Returns `spec.replicas`, whose default is one.
 pub(crate) fn replicas_of(value: &Value) -> i64 {
     int(&value["spec"]["replicas"], 1)
 }
 
-/// A number, or a percentage of `total`; `None` if it is neither.
+/// Resolves a number, or a percentage of `total`; `None` if it is neither.
 pub(crate) fn scaled(value: &Value, total: i64, round_up: bool) -> Option<i64> {
     if let Some(number) = value.as_i64() {
         return Some(number);
@@ -24,7 +24,7 @@ pub(crate) fn scaled(value: &Value, total: i64, round_up: bool) -> Option<i64> {
     })
 }
 
-/// Surge and unavailability in pods; both are never zero.
+/// Returns surge and unavailability in pods, of which at least one is not zero.
 fn fenceposts(value: &Value) -> (i64, i64) {
     let (rolling, total) = (&value["spec"]["strategy"]["rollingUpdate"], replicas_of(value));
     let surge = scaled(&rolling["maxSurge"], total, true).unwrap_or_default();
@@ -36,12 +36,12 @@ fn is_rolling(value: &Value) -> bool {
     value["spec"]["strategy"]["type"] != "Recreate"
 }
 
-/// Number of pods that may exist beyond those wanted.
+/// Returns the number of pods that may exist beyond those wanted.
 pub(super) fn max_surge(value: &Value) -> i64 {
     if is_rolling(value) { fenceposts(value).0 } else { 0 }
 }
 
-/// Number of wanted pods that may be unavailable.
+/// Returns the number of wanted pods that may be unavailable.
 pub(super) fn max_unavailable(value: &Value) -> i64 {
     if !is_rolling(value) || replicas_of(value) == 0 {
         return 0;
@@ -50,7 +50,7 @@ pub(super) fn max_unavailable(value: &Value) -> i64 {
 }
 
 impl Rollout<'_> {
-    /// The size of the new set: all that is wanted, as far as the surge allows.
+    /// Returns the size of the new set: as many as are wanted, within the surge.
     pub(super) fn size_of_new(&self, current: i64, others: i64) -> i64 {
         let wanted = self.wanted();
         if !is_rolling(&self.value) {
@@ -63,7 +63,7 @@ impl Rollout<'_> {
         current + (most - current - others).min(wanted - current)
     }
 
-    /// Gives the sets sizes after `replicas` changed: the one that is active gets all, several get their share.
+    /// Sizes the sets after `replicas` changed: a single active one gets all, several get their share.
     pub(super) fn scale(&mut self) {
         let wanted = self.wanted();
         let active: Vec<usize> = (0..self.old.len()).filter(|&index| self.old[index].wanted() > 0).collect();
@@ -72,7 +72,7 @@ impl Rollout<'_> {
             ([], _) if self.new.is_some() => {
                 self.resize_new(wanted);
             }
-            // None is active: the newest one.
+            // If none is active, the newest one counts.
             ([], _) if !self.old.is_empty() => {
                 self.resize_old(self.old.len() - 1, wanted);
             }
@@ -91,8 +91,8 @@ impl Rollout<'_> {
         self.annotate_active();
     }
 
-    /// Writes on the sets that already have the right size how many replicas are wanted. Upstream leaves them as they are: the
-    /// Deployment counts as scaled for ever, and never rolls.
+    /// Annotates sets that already have the right size with the wanted number of replicas. Upstream does not, and then the
+    /// Deployment counts as scaled forever and never rolls.
     fn annotate_active(&mut self) {
         let wanted = self.wanted();
         for at in 0..=self.old.len() {
@@ -119,13 +119,13 @@ impl Rollout<'_> {
     fn scale_in_proportion(&mut self) {
         let wanted = self.wanted();
         let allowed = if wanted > 0 { wanted + max_surge(&self.value) } else { 0 };
-        // Where the new set stands is behind the last of the old ones.
+        // The index of the new set follows the last of the old ones.
         let count = self.old.len();
         let mut active: Vec<usize> =
             (0..=count).filter(|&at| self.set(at).is_some_and(|set| set.wanted() > 0)).collect();
         let total: i64 = active.iter().filter_map(|&at| self.set(at)).map(Set::wanted).sum();
         let to_add = allowed - total;
-        // The largest first; of equal ones the newer first when growing, the older when shrinking.
+        // The largest first; of equal ones, the newer first when growing, the older first when shrinking.
         active.sort_by_key(|&at| {
             let (size, created) = self.set(at).map_or((0, 0), |set| (set.wanted(), set.created));
             (std::cmp::Reverse(size), if to_add > 0 { -created } else { created })
@@ -140,7 +140,7 @@ impl Rollout<'_> {
         if to_add != 0
             && let Some(first) = sizes.first_mut()
         {
-            // Rounding leaves something over, or takes too much: the largest set makes it good.
+            // The largest set absorbs the difference that comes from rounding.
             *first = (*first + to_add - added).max(0);
         }
         for (at, size) in active.into_iter().zip(sizes) {
@@ -162,7 +162,7 @@ impl Rollout<'_> {
         }
     }
 
-    /// Returns a set's share of the pods to add, or to remove where that is negative.
+    /// Returns a set's share of the pods to add or, if negative, to remove.
     fn share(&self, set: &Set, to_add: i64, added: i64) -> i64 {
         if set.wanted() == 0 || to_add == 0 || to_add == added {
             return 0;

@@ -1,4 +1,4 @@
-//! A Deployment's status: its counters, and whether it is available and progressing.
+//! Status of a Deployment: its counters, and the conditions about availability and progress.
 
 use serde_json::{Value, json};
 
@@ -7,20 +7,20 @@ use super::arithmetic::{max_unavailable, replicas_of};
 use crate::object::{condition, int, items, text, without_zeros};
 use crate::time::{self, SECOND};
 
-/// Reports whether the Deployment says how long it may take without progress.
+/// Reports whether the Deployment has a deadline for progress.
 pub(super) fn has_deadline(deployment: &Value) -> bool {
     let deadline = deployment["spec"]["progressDeadlineSeconds"].as_i64();
     deadline.is_some_and(|deadline| deadline != i64::from(i32::MAX))
 }
 
-/// Reports whether every wanted pod is of the new template and available, and no others are left.
+/// Reports whether all wanted pods have the new template and are available, and no others are left.
 pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
     let wanted = replicas_of(deployment);
     ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|name| int(&status[*name], 0) == wanted)
         && int(&status["observedGeneration"], 0) >= int(&deployment["metadata"]["generation"], 0)
 }
 
-/// Reports whether a status is nearer to the goal than the one before it.
+/// Reports whether a status is closer to the goal than the one before it.
 fn is_progress(before: &Value, after: &Value) -> bool {
     let count = |status: &Value, name: &str| int(&status[name], 0);
     let old = |status: &Value| count(status, "replicas") - count(status, "updatedReplicas");
@@ -28,7 +28,7 @@ fn is_progress(before: &Value, after: &Value) -> bool {
     more("updatedReplicas") || old(after) < old(before) || more("readyReplicas") || more("availableReplicas")
 }
 
-/// Puts a condition in, unless one with the same status and reason is there.
+/// Sets a condition, unless one with the same status and reason exists.
 pub(super) fn set_condition(status: &mut Value, mut new: Value) {
     let known = condition(status, text(&new["type"]));
     if let Some(known) = known {
@@ -92,7 +92,7 @@ impl Rollout<'_> {
             "updatedReplicas": self.new.as_ref().map_or(0, |set| set.counted("replicas")),
             "readyReplicas": counted("readyReplicas"),
             "availableReplicas": available,
-            // Sets that this plan resizes count as before: the next reconciliation shows the change.
+            // Sets that this plan resizes count with their former size; the next reconciliation shows the change.
             "unavailableReplicas": (self.sum(super::Set::wanted_before) - available).max(0),
         });
         status = without_zeros(status);
@@ -102,7 +102,7 @@ impl Rollout<'_> {
                 status[kept] = before[kept].clone();
             }
         }
-        // The sum is shown if every set shows its own; a set that was never reconciled has no pods.
+        // The sum is shown only if every set shows its own; a set that was never reconciled has no pods.
         let terminating: Option<Vec<i64>> = self
             .all()
             .filter(|set| set.counted("observedGeneration") != 0 || set.terminating().is_some())
@@ -170,7 +170,7 @@ impl Rollout<'_> {
                 if current["status"] == "True" {
                     progressing["lastTransitionTime"] = current["lastTransitionTime"].clone();
                 }
-                // Each step forward moves the time from which the deadline is counted.
+                // Each step forward restarts the deadline.
                 remove_condition(status, "Progressing");
             }
             set_condition(status, progressing);
@@ -197,7 +197,7 @@ impl Rollout<'_> {
         Some(time::parse(&progressing["lastUpdateTime"])? + seconds * SECOND)
     }
 
-    /// Nothing else need happen until the deadline passes.
+    /// Reconciles again when the deadline passes, and not before without a change.
     fn look_again_at_deadline(&mut self, status: &Value) {
         let progressing = condition(status, "Progressing");
         let Some(progressing) = progressing.filter(|_| has_deadline(&self.value)) else { return };
@@ -210,7 +210,7 @@ impl Rollout<'_> {
         }
     }
 
-    /// That a set cannot create or delete pods: the new one's failure, or else that of any other.
+    /// Returns the condition that a set cannot create or delete pods: the new set's failure, or else that of any other.
     fn replica_failure(&self) -> Option<Value> {
         let failures =
             self.new.iter().chain(&self.old).flat_map(|set| items(&set.value["status"]["conditions"]));

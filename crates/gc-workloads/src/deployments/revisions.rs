@@ -1,4 +1,4 @@
-//! The new ReplicaSet: found by its template or created, with its revision.
+//! The new ReplicaSet, which is found by its template or created, and its revision.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::object::{int, map, text};
 use crate::plan::{Note, Request};
 
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// Maximum number of characters for the revisions that a set had before.
+/// Maximum number of characters for the list of a set's former revisions.
 const LONGEST_HISTORY: usize = 2000;
 /// Annotations of a Deployment that its sets do not inherit.
 const NOT_INHERITED: [&str; 6] = [
@@ -23,10 +23,10 @@ const NOT_INHERITED: [&str; 6] = [
     MAX_REPLICAS,
     "deprecated.deployment.rollback.to",
 ];
-/// The longest name of a ReplicaSet.
+/// Maximum length of a ReplicaSet's name.
 const LONGEST_NAME: usize = 253;
 
-/// Reports whether two pod templates say the same, the hash in their labels aside.
+/// Reports whether two pod templates are equal, except for the hash in their labels.
 pub(super) fn same_template(a: &Value, b: &Value) -> bool {
     let metadata = |template: &Value| -> Map<String, Value> {
         let mut all = map(&template["metadata"]);
@@ -43,7 +43,7 @@ fn hash_of(deployment: &Value) -> String {
     pod_template_hash(&deployment["spec"]["template"], deployment["status"]["collisionCount"].as_i64())
 }
 
-/// The name of the set that the Deployment's template asks for.
+/// Returns the name of the set for the Deployment's template.
 pub(super) fn set_name(deployment: &Value) -> String {
     let (name, hash) = (text(&deployment["metadata"]["name"]), hash_of(deployment));
     let longest = LONGEST_NAME - hash.len() - 1;
@@ -63,7 +63,7 @@ impl Rollout<'_> {
         greatest.max(0) + 1
     }
 
-    /// Brings the new set, if it is there, and the Deployment up to date with each other's annotations.
+    /// Finds the new set, if it exists, and synchronizes annotations between it and the Deployment.
     pub(super) fn find_new_set(&mut self) {
         let Some(mut set) = self.new.take() else { return };
         let revision = self.next_revision();
@@ -92,7 +92,7 @@ impl Rollout<'_> {
         self.new = Some(set);
     }
 
-    /// As above, and creates the set if there is none.
+    /// Does the same as [`Self::find_new_set`], and creates the set if it does not exist.
     pub(super) fn find_or_create_new_set(&mut self) {
         if self.new.is_some() {
             return self.find_new_set();
@@ -109,7 +109,7 @@ impl Rollout<'_> {
             Request::create(Kind::ReplicaSet, self.deployment.namespace(), set.value.clone(), "new-template");
         self.plan.then(request.noting(note, None));
         let mut changed = self.show_revision(&revision.to_string());
-        // Upstream's second write of the status would be refused, and a retry finds the set.
+        // Upstream's second write of the status would be refused, and its retry finds the set.
         if progress::has_deadline(&self.value) && !self.shows_pause {
             let message = format!("Created new replica set \"{}\"", set.name());
             let created = self.condition("Progressing", "True", "NewReplicaSetCreated", &message);
@@ -144,7 +144,7 @@ impl Rollout<'_> {
         Set { object: None, value, created: i64::MAX }
     }
 
-    /// Gives a set the Deployment's annotations and its revision. Whether that changed anything.
+    /// Gives a set the Deployment's annotations and its revision, and returns whether that changed anything.
     fn annotate_set(&self, set: &mut Set, revision: i64, exists: bool) -> bool {
         let metadata = &mut set.value["metadata"];
         let mut annotations = map(&metadata["annotations"]);
@@ -177,7 +177,7 @@ impl Rollout<'_> {
         changed
     }
 
-    /// Writes the revision on the Deployment. Whether that changed anything.
+    /// Writes the revision to the Deployment, and returns whether that changed anything.
     fn show_revision(&mut self, revision: &str) -> bool {
         if self.value["metadata"]["annotations"][REVISION] == revision {
             return false;
@@ -190,7 +190,7 @@ impl Rollout<'_> {
     }
 }
 
-/// The revisions that a set had before, and one more; the first ones go where it gets too long.
+/// Returns the list of a set's former revisions with one more, dropping the first ones if it gets too long.
 fn longer_history(history: &str, old: &str) -> Option<String> {
     if history.is_empty() {
         return Some(old.to_owned());

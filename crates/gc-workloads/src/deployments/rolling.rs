@@ -8,7 +8,7 @@ use crate::object::text;
 use crate::plan::Request;
 
 impl Rollout<'_> {
-    /// A rolling update: the new set grows as the surge allows, the old ones shrink as availability allows.
+    /// Makes a rolling update: the new set grows within the surge, and the old ones shrink within the allowed unavailability.
     pub(super) fn roll(&mut self) {
         self.find_or_create_new_set();
         if !self.grow_new() && !self.shrink_old() && progress::is_complete(&self.value, &self.value["status"])
@@ -47,7 +47,7 @@ impl Rollout<'_> {
         unhealthy || healthy
     }
 
-    /// Takes up to `most` pods from the old sets, the oldest first; from each no more than `part` says.
+    /// Removes up to `most` pods from the old sets, the oldest first, and from each no more than `part` says.
     fn shrink(&mut self, most: i64, part: impl Fn(&super::Set) -> i64) -> bool {
         let mut left = most;
         let mut shrunk = false;
@@ -64,7 +64,7 @@ impl Rollout<'_> {
         shrunk
     }
 
-    /// All old pods have to be gone before the first new one is made.
+    /// Replaces all pods: the old ones have to be gone before the first new one is created.
     pub(super) fn recreate(&mut self) {
         self.find_new_set();
         let shrunk = self.shrink(i64::MAX, super::Set::wanted);

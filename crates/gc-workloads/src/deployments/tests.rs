@@ -14,7 +14,7 @@ fn world(spec: &Value) -> World {
     world
 }
 
-/// The sets by revision, with how many pods they want.
+/// Returns the sets by revision, each with its wanted number of pods.
 fn sets(world: &World) -> Vec<(String, i64)> {
     let mut sets: Vec<_> = world
         .of_kind(Kind::ReplicaSet)
@@ -116,7 +116,7 @@ fn a_new_template_rolls_and_an_old_one_rolls_back_as_a_new_revision() {
 fn pods_are_recreated_only_when_the_last_old_one_is_gone() {
     let mut world = world(&json!({"replicas": 2, "strategy": {"type": "Recreate"}}));
     let pods: Vec<String> = world.names(Kind::Pod).into_iter().map(str::to_owned).collect();
-    // The node is stopped: its pods stay.
+    // The node is stopped, so its pods stay.
     let stop = |stopped: &'static str| {
         move |value: &mut Value| {
             value["metadata"]["annotations"]["kubegc.io/stopped"] = stopped.into();
@@ -166,7 +166,7 @@ fn a_rollout_without_progress_times_out_once() {
 
 #[test]
 fn several_sets_are_scaled_in_proportion() {
-    // Half-way through a roll from 10 pods, with the old set stuck at 8 and the new one at 5.
+    // Halfway through a roll from 10 pods, with the old set stuck at 8 and the new one at 5.
     let deployment = json!({"metadata": {"name": "web", "uid": "d", "generation": 1, "annotations": {REVISION: "2"}},
         "spec": {"replicas": 30, "selector": {"matchLabels": {"app": "web"}}, "paused": true,
             "strategy": rolling(&json!(3), &json!(2)), "template": {"spec": {"image": 2}}}});
@@ -196,11 +196,11 @@ fn several_sets_are_scaled_in_proportion() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // 33 pods may exist: 8 of 13 are 20, 5 of 13 are 13.
+    // 33 pods may exist: 8 of 13 become 20, and 5 of 13 become 13.
     assert_eq!(sizes, [("old".to_owned(), json!(20)), ("new".to_owned(), json!(13))]);
 }
 
-/// A Deployment is scaled and rolled at once, to the size that its only active set, or one of two, already has.
+/// A Deployment is scaled and rolled at the same time, to the size that its only active set, or one of two, already has.
 #[test]
 fn a_set_of_the_right_size_does_not_keep_a_scaled_deployment_from_rolling() {
     let cases = [
@@ -265,7 +265,7 @@ fn a_foreign_set_of_the_same_name_counts_as_a_collision() {
     assert_eq!(world.get(Kind::ReplicaSet, &other)["status"]["readyReplicas"], 1);
 }
 
-/// The claim about speed that does not depend on the machine: what a Deployment of three pods costs.
+/// The claim about speed that does not depend on the machine: the cost of a Deployment with three pods.
 #[test]
 fn what_a_deployment_costs_does_not_grow_with_how_many_there_are() {
     let cost = |count: usize| {
@@ -291,11 +291,11 @@ fn what_a_deployment_costs_does_not_grow_with_how_many_there_are() {
     assert_eq!((one, twenty), expected, "requests and reconciliations");
 }
 
-/// An old ReplicaSet: its revision (empty for none), its age in minutes, its wanted and its present replicas, and whether it is
-/// being deleted.
+/// An old ReplicaSet: its revision (empty for none), its age in minutes, its wanted and its current replicas, and whether it is
+/// terminating.
 type Old = (&'static str, i64, i64, i64, bool);
 
-/// The scenarios DEP-T of the specification: `revisionHistoryLimit`, the old ReplicaSets, and which of them are deleted.
+/// Scenarios DEP-T of the specification: `revisionHistoryLimit`, the old ReplicaSets, and which of them are deleted.
 #[test]
 fn the_revision_history_is_that_of_the_specification() {
     const EMPTY: fn(&'static str, i64) -> Old = |revision, age| (revision, age, 0, 0, false);

@@ -11,7 +11,7 @@ fn budget(spec: &Value) -> Value {
     json!({"metadata": {"name": "web"}, "spec": whole})
 }
 
-/// Four pods of a Deployment, and a budget for them.
+/// Creates four pods of a Deployment, and a budget for them.
 fn world(spec: &Value) -> World {
     let mut world = World::whole();
     world.create(
@@ -23,7 +23,7 @@ fn world(spec: &Value) -> World {
     world
 }
 
-/// Allowed disruptions, healthy pods, how many of them are desired, and expected pods.
+/// Returns allowed disruptions, healthy pods, desired healthy pods, and expected pods.
 fn counts(world: &World) -> [Option<i64>; 4] {
     let status = &world.get(Kind::PodDisruptionBudget, "web")["status"];
     ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]

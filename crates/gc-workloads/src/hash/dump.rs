@@ -1,6 +1,6 @@
-//! A pod template as Go's spew prints it for hashing (`%#v`: type names, no addresses, sorted keys). That text names each
-//! field of each type, so the types' fields are data: `pod_template_types.txt`, of the API's version 1.36. A line has a
-//! type, and ` = ` with its underlying type or its fields as `Field:json:type`; a dot for `json` is an embedded struct.
+//! A pod template as Go's spew prints it for hashing (`%#v`: type names, no addresses, sorted keys). That text names each field of
+//! each type, so the types' fields are data: `pod_template_types.txt`, of the API's version 1.36. Each line has a type, and ` = `
+//! with its underlying type or its fields as `Field:json:type`; a dot for `json` means an embedded struct.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ fn parse_line(line: &'static str) -> Option<(&'static str, Type)> {
     Some((name, Type::Struct(fields.collect())))
 }
 
-/// The text that is hashed.
+/// Returns the text that is hashed.
 #[must_use]
 pub(crate) fn dump_pod_template(template: &Value) -> String {
     let mut text = String::with_capacity(8192);
@@ -50,7 +50,7 @@ pub(crate) fn dump_pod_template(template: &Value) -> String {
     text
 }
 
-/// A type's name as Go prints it: both API packages are called v1.
+/// Returns a type's name as Go prints it: both API packages are called v1.
 fn shown(type_name: &str) -> String {
     type_name.replace("meta.", "v1.")
 }
@@ -85,7 +85,7 @@ fn dump_value(out: &mut String, type_name: &str, value: &Value) {
             let _ = write!(out, "{}", value.as_i64().unwrap_or_default());
         }
         "meta.Time" => {
-            // Templates carry no times, so only the zero one is ever printed.
+            // Templates contain no times, so only the zero time is ever printed.
             out.push_str("{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}");
         }
         "meta.FieldsV1" => out.push_str("{Raw:([]uint8)<nil>}"),
@@ -104,7 +104,7 @@ fn dump_value(out: &mut String, type_name: &str, value: &Value) {
 }
 
 fn dump_list(out: &mut String, element: &str, value: &Value) {
-    // A list without elements is not stored, and so is nil when it is read again.
+    // An empty list is not stored, and is therefore nil when it is read again.
     let Some(elements) = value.as_array().filter(|all| !all.is_empty()) else {
         out.push_str("<nil>");
         return;
@@ -151,7 +151,7 @@ fn dump_struct(out: &mut String, fields: &[Field], value: &Value) {
     out.push('}');
 }
 
-/// A quantity's parts: value and scale, and the text where it was written as it would be printed.
+/// Prints the parts of a quantity: value and scale, and the text if it is in canonical form.
 fn dump_quantity(out: &mut String, value: &Value) {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -166,9 +166,9 @@ fn dump_quantity(out: &mut String, value: &Value) {
     );
 }
 
-/// Numbers that need more than 64 bits, which upstream keeps in another way, are printed as zero.
+/// Returns the parts of a quantity. Numbers that need more than 64 bits, which upstream stores differently, are printed as zero.
 fn quantity_parts(text: &str) -> Option<(i64, i32, &'static str, &str)> {
-    /// Upstream keeps every number of `Ei` in that way.
+    /// Upstream stores every number with `Ei` differently.
     const LARGEST_POWER: u32 = 50;
     if text == "0" {
         return Some((0, 0, "DecimalSI", text));

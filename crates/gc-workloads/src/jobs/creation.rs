@@ -17,13 +17,13 @@ use crate::time::{self, Milliseconds, SECOND};
 
 /// Maximum number of pods that are created or deleted in one pass.
 const MOST_AT_ONCE: usize = 500;
-/// Delay after a Job's first failure, doubled with each further one.
+/// Delay after a Job's first failure; it doubles with each further one.
 const FIRST_PAUSE: Milliseconds = 10 * SECOND;
-/// The longest pause after a failure.
+/// Maximum pause after a failure.
 const LONGEST_PAUSE: Milliseconds = 600 * SECOND;
 
 impl Work<'_> {
-    /// Deletes or creates pods until as many are active as are wanted; says how many are then, and how many of them are ready.
+    /// Deletes or creates pods until the wanted number is active, and returns how many are then, and how many of them are ready.
     pub(super) fn manage(&mut self, ready: usize) -> (usize, usize) {
         let active = self.active.len();
         let wanted = if self.is_suspended() { 0 } else { self.wanted(active) };
@@ -43,7 +43,7 @@ impl Work<'_> {
             && let Some(at) = self.pause_until()
         {
             self.plan.again_at(at);
-            // Upstream shows no active pods during the pause, even if others run.
+            // Upstream shows no active pods during the pause, even if some run.
             return (0, ready);
         }
         let (requests, pauses) = self.pods_to_create(missing);
@@ -66,7 +66,7 @@ impl Work<'_> {
         usize::try_from(wanted).unwrap_or_default()
     }
 
-    /// The pods that are too many: those of an index that another has or that is done first, then those that do least.
+    /// Returns the surplus pods: first those whose index has another pod or is done, then those that do the least work.
     fn surplus(&self, wanted: usize) -> Vec<Arc<Object>> {
         let mut seen = BTreeSet::new();
         let (mut doomed, mut rest) = (Vec::new(), Vec::new());
@@ -90,7 +90,8 @@ impl Work<'_> {
         doomed.into_iter().take(MOST_AT_ONCE).cloned().collect()
     }
 
-    /// Until when no pod is created, after pods have failed without any success since: those, too, that a policy ignores.
+    /// Returns the time until which no pod is created, after pods have failed without any success since. Failures that a policy
+    /// ignores count, too.
     fn pause_until(&self) -> Option<Milliseconds> {
         let pods = &self.pods;
         let succeeded =
@@ -105,13 +106,13 @@ impl Work<'_> {
         (until > self.view.now).then_some(until)
     }
 
-    /// Until when no pod is created for an index whose last pod failed.
+    /// Returns the time until which no pod is created for an index whose last pod failed.
     fn pause_of_index_until(&self, last: &Object) -> Option<Milliseconds> {
         let until = ended(last) + pause(all_failures_before(last));
         (until > self.view.now).then_some(until)
     }
 
-    /// The creations of pods, and whether indexes wait for the end of their pause.
+    /// Returns the pods to create, and whether indexes wait for the end of their pause.
     fn pods_to_create(&mut self, missing: usize) -> (Vec<Request>, bool) {
         if !self.is_indexed() {
             let pod = self.new_pod(None);
@@ -147,7 +148,7 @@ impl Work<'_> {
         (requests, pauses)
     }
 
-    /// The failures of an index that count, and those that a policy ignores, with that of this pod.
+    /// Returns the counted and the ignored failures of an index, including that of this pod.
     fn failures_with(&self, pod: &Object) -> (i64, i64) {
         let ignored = i64::from(policies::failure(self.job, pod) == Verdict::Ignore);
         (failures_before(pod) + 1 - ignored, ignored_before(pod) + ignored)
@@ -192,13 +193,13 @@ impl Work<'_> {
     }
 }
 
-/// Returns the delay of creations after a failure that others preceded.
+/// Returns the pause before creating pods after this number of earlier failures.
 fn pause(failures_before: i64) -> Milliseconds {
     let doublings = u32::try_from(failures_before).unwrap_or(u32::MAX).min(16);
     (FIRST_PAUSE << doublings).min(LONGEST_PAUSE)
 }
 
-/// When a pod ended: its last container, or else when it ceased to be ready or its deletion was requested.
+/// Returns when a pod ended: when its last container did, or else when it ceased to be ready or its deletion was requested.
 pub(super) fn ended(pod: &Object) -> Milliseconds {
     let status = pod.status();
     let containers: Option<Vec<Milliseconds>> = items(&status["containerStatuses"])

@@ -1,4 +1,4 @@
-//! The indexes of an indexed Job, as its status lists them: `0-3,5`.
+//! Indexes of an indexed Job, as its status lists them: `0-3,5`.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) struct Indexes(BTreeSet<i64>);
 
 impl Indexes {
-    /// Reads a list of indexes and ranges below `completions`; what is none is left out.
+    /// Parses a list of indexes and ranges below `completions`, skipping invalid parts.
     pub(super) fn parse(text: &str, completions: i64) -> Self {
         let mut indexes = BTreeSet::new();
         for part in text.split(',') {
@@ -49,7 +49,7 @@ impl std::fmt::Display for Indexes {
             write!(f, "{separator}{first}")?;
             match last - first {
                 0 => {}
-                // Two neighbours are a list, three a range.
+                // Two neighbours are written as a list, three as a range.
                 1 => write!(f, ",{last}")?,
                 _ => write!(f, "-{last}")?,
             }

@@ -1,4 +1,4 @@
-//! Policies of a Job on failed pods, and on succeeded indexes.
+//! Policies of a Job about failed pods and succeeded indexes.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use crate::object::{Object, items, text};
 /// Verdict of a failure policy's rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It counts as a failure, as without a policy.
+    /// Counts as a failure, as without a policy.
     Count,
-    /// It does not count.
+    /// Does not count.
     Ignore,
     /// Its index has failed for good.
     FailIndex,
@@ -18,7 +18,7 @@ pub(super) enum Verdict {
     FailJob(String),
 }
 
-/// The first rule that fits a failed pod decides.
+/// Returns the verdict about a failed pod, by the first rule that matches it.
 pub(super) fn failure(job: &Object, pod: &Object) -> Verdict {
     let rules = items(&job.spec()["podFailurePolicy"]["rules"]).enumerate();
     for (index, rule) in rules {
@@ -76,7 +76,7 @@ fn by_condition<'a>(patterns: &Value, pod: &'a Object) -> Option<&'a str> {
         .map(|condition| text(&condition["type"]))
 }
 
-/// Why an indexed Job counts as succeeded before all of its indexes are.
+/// Explains why an indexed Job counts as succeeded before all of its indexes have.
 pub(super) fn success(job: &Object, succeeded: &Indexes, completions: i64) -> Option<String> {
     let mut rules = items(&job.spec()["successPolicy"]["rules"]).enumerate();
     let (index, _) = rules.find(|(_, rule)| {

@@ -155,9 +155,9 @@ fn a_job_is_suspended_and_resumed() {
     world.change(Kind::Job, "sum", |value| value["spec"]["suspend"] = true.into());
     world.settle();
     assert_eq!((world.names(Kind::Pod).len(), &status(&world)["active"]), (0, &Value::Null));
-    // The pod was dismissed: it did not fail, and the Job does not run.
+    // The pod was dismissed, so it did not fail, and the Job does not run.
     assert_eq!((&status(&world)["failed"], &status(&world)["startTime"]), (&Value::Null, &Value::Null));
-    // The Event of the same text from before is counted up.
+    // The earlier Event with the same text is counted up.
     let counts: Vec<_> = world
         .of_kind(Kind::Event)
         .iter()
@@ -242,7 +242,7 @@ fn ignored_failures_of_an_index_are_counted_beside_those_that_count_and_lengthen
     assert_eq!(status(&world)["failedIndexes"], "");
 }
 
-/// When a pod failed: its last container's end; or since when it is not ready; or when its deletion was requested.
+/// A pod fails when its last container ends, or else when it ceased to be ready or its deletion was requested.
 #[test]
 fn the_pause_after_a_failure_begins_when_the_pod_failed() {
     let table = [

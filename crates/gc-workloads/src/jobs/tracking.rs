@@ -1,4 +1,5 @@
-//! Counting pods once: their UIDs are noted in the status, their finalizers removed, and only then the counters raised.
+//! Counting each pod once: their UIDs are noted in the status, then their finalizers are removed, and only then are the counters
+//! raised.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(super) fn without_finalizer(pod: &Object, why: &'static str) -> Request {
 }
 
 impl Work<'_> {
-    /// Writes the status: first with what is to be counted, then with what was. `changed` says that it has to be written anyway.
+    /// Writes the status, first with the pods to count and then with the counters. `changed` means that it has to be written
+    /// anyway.
     pub(super) fn track(&mut self, terminating: usize, changed: bool) {
         let before = self.job.status().clone();
         let held: BTreeSet<Arc<str>> = self
@@ -54,7 +56,7 @@ impl Work<'_> {
         self.plan.then(Request::update_status(&self.job.key, self.job.with_status(self.status.clone()), why));
     }
 
-    /// Raises the counters by those whose finalizers are gone.
+    /// Raises the counters by the pods whose finalizers are gone.
     fn count_released(&mut self, held: &BTreeSet<Arc<str>>) {
         let uncounted = self.status["uncountedTerminatedPods"].clone();
         for name in ["succeeded", "failed"] {
@@ -74,7 +76,7 @@ impl Work<'_> {
         }
     }
 
-    /// Notes the pods that have ended; says which finalizers may go, and whether there were too many for one go.
+    /// Notes the pods that have ended; returns which finalizers may be removed, and whether there were too many for one pass.
     fn note_ended(&mut self) -> (Vec<Arc<Object>>, bool) {
         let mut pods: Vec<Arc<Object>> =
             self.pods.iter().filter(|pod| pod.has_finalizer(TRACKING)).cloned().collect();
@@ -120,7 +122,7 @@ impl Work<'_> {
         }
     }
 
-    /// The last failed pod of each index is kept until it is replaced, because it knows how often the index failed.
+    /// Returns the last failed pod of each index, which is kept until it is replaced because it records how often the index failed.
     fn kept_per_index(&self) -> BTreeSet<Arc<str>> {
         let mut last: std::collections::BTreeMap<i64, &Arc<Object>> = std::collections::BTreeMap::new();
         if self.backoff_per_index().is_none() {
@@ -162,7 +164,7 @@ impl Work<'_> {
         }
     }
 
-    /// Before the finalizers go, the status says how the Job will end.
+    /// Shows in the status how the Job will end, before the finalizers are removed.
     fn show_interim(&mut self) {
         let Some(finished) = self.finished.clone() else { return };
         let kind = text(&finished["type"]).to_owned();
@@ -182,11 +184,11 @@ impl Work<'_> {
         self.status["conditions"] = conditions.into();
     }
 
-    /// Ends the Job once everything is counted and no pod is on its way out.
+    /// Ends the Job once everything is counted and no pod is terminating.
     fn end(&mut self, terminating: usize, reached_most: bool) {
         let uncounted = &self.status["uncountedTerminatedPods"];
         let open = ["succeeded", "failed"].iter().any(|name| items(&uncounted[*name]).next().is_some());
-        // The pods that this plan deletes are on their way out as well.
+        // The pods that this plan deletes are terminating as well.
         if reached_most || open || terminating > 0 || (self.finished.is_some() && !self.active.is_empty()) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Admission by the kubelet: a pod may name its node itself, past the scheduler.
+//! Admission by the kubelet, because a pod may name its node itself and bypass the scheduler.
 
 use serde_json::Value;
 
@@ -10,15 +10,15 @@ use crate::time;
 
 /// The operating system of simulated nodes.
 const OPERATING_SYSTEM: &str = "linux";
-/// The label, of nodes and pods, that names an operating system.
+/// Label of nodes and pods with an operating system.
 const OPERATING_SYSTEM_LABEL: &str = "kubernetes.io/os";
-/// The resources that are compared first, in this order; the others follow by name.
+/// Resources that are compared first, in this order; the others follow by name.
 const FIRST_RESOURCES: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
-/// The conditions of a pod that its kubelet owns: a rejected pod has none of them.
+/// Conditions of a pod that its kubelet owns; a rejected pod has none of them.
 const OWN_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Ready", "Initialized", "ContainersReady", "PodReadyToStartContainers"];
 
-/// Why a node does not run a pod.
+/// Reason why a node does not run a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     reason: String,
@@ -59,7 +59,7 @@ pub(super) fn is_pending(pod: &Object) -> bool {
     pod.status()["startTime"].is_null() && !pod.finished
 }
 
-/// Why a node rejects a pod that is bound to it; `None` if it runs it. The first reason that applies, in a kubelet's order.
+/// Explains why a node rejects a pod that is bound to it; `None` if it runs it. Returns the first reason in a kubelet's order.
 pub(super) fn rejection(view: &View<'_>, pod: &Object, node: &Object) -> Option<Rejection> {
     if pod.label(OPERATING_SYSTEM_LABEL).is_some_and(|name| name != OPERATING_SYSTEM) {
         let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
@@ -84,8 +84,7 @@ pub(super) fn rejection(view: &View<'_>, pod: &Object, node: &Object) -> Option<
         .then(|| Rejection::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
 }
 
-/// Reports whether another pod has its place on the node before this one: it was accepted, or both wait and it is
-/// older.
+/// Reports whether another pod takes precedence on the node: it was accepted, or both wait and it is older.
 fn is_ahead(other: &Object, pod: &Object) -> bool {
     let age = |pod: &Object| (pod.created, pod.key.clone());
     other.key != pod.key && (!is_pending(other) || age(other) < age(pod))
@@ -102,7 +101,7 @@ fn lacks_resources(view: &View<'_>, pod: &Object, node: &Object) -> Option<Rejec
         let first = FIRST_RESOURCES.into_iter().find(|name| lacking.iter().any(|one| one == name));
         first.map(str::to_owned).or_else(|| lacking.into_iter().next())
     };
-    // The sum over all pods of the node is at hand; only if it is too large are those counted that are ahead of this one.
+    // The sum over all pods of the node is available; only if it is too large, the pods that take precedence are summed.
     let mut used = view.store.requested_on(node.name());
     used.subtract(&Amounts::requested(&pod.value));
     lacking(&used)?;
@@ -119,8 +118,7 @@ fn lacks_resources(view: &View<'_>, pod: &Object, node: &Object) -> Option<Rejec
     Some(Rejection::new(&format!("OutOf{name}"), message))
 }
 
-/// Reports whether a resource is one that no Kubernetes component knows. A node that does not have it leaves it to
-/// others.
+/// Reports whether a resource is not known to any Kubernetes component. A node without it leaves it to others.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

@@ -1,4 +1,4 @@
-//! The ResourceClaims of a pod: it waits until each exists and has devices.
+//! ResourceClaims of a pod, which waits until each exists and has devices.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use crate::selector;
 
 /// ResourceClaims of a pod, as its scheduling sees them.
 pub(super) enum Devices<'a> {
-    /// A claim does not exist yet: nothing is written, so that whoever creates it finds the pod unchanged.
+    /// A claim does not exist yet. Nothing is written, so that the claim's creator finds the pod unchanged.
     Missing,
     /// These claims exist.
     Claims(Vec<&'a Object>),
 }
 
-/// The names of a pod's claims: `None` for one that is to be created from a template. Where the status says that no claim is needed,
-/// there is none.
+/// Returns the names of a pod's claims; `None` for one that is to be created from a template. There is none if the status says that
+/// no claim is needed.
 fn names(pod: &Object) -> impl Iterator<Item = Option<&str>> {
     items(&pod.spec()["resourceClaims"]).filter_map(|reference| {
         if let Some(name) = reference["resourceClaimName"].as_str() {
@@ -30,12 +30,12 @@ fn names(pod: &Object) -> impl Iterator<Item = Option<&str>> {
     })
 }
 
-/// Reports whether a pod uses a claim of its namespace.
+/// Reports whether a pod uses a claim in its namespace.
 pub(super) fn uses(pod: &Object, claim: &str) -> bool {
     names(pod).any(|name| name == Some(claim))
 }
 
-/// The claims of a pod, if all of them exist.
+/// Returns the claims of a pod, if all of them exist.
 pub(super) fn of_pod<'a>(view: &View<'a>, pod: &Object) -> Devices<'a> {
     let find = |name: Option<&str>| {
         let claim = view.store.find(Kind::ResourceClaim, pod.namespace(), name?)?;
@@ -44,7 +44,7 @@ pub(super) fn of_pod<'a>(view: &View<'a>, pod: &Object) -> Devices<'a> {
     names(pod).map(find).collect::<Option<Vec<_>>>().map_or(Devices::Missing, Devices::Claims)
 }
 
-/// Why claims keep a pod from a node; `None` if they do not.
+/// Explains why claims prevent a pod from running on a node; `None` if they do not.
 pub(super) fn reason_against(claims: &[&Object], node: &Object) -> Option<&'static str> {
     claims.iter().find_map(|claim| {
         let allocation = &claim.status()["allocation"];

@@ -1,17 +1,17 @@
-//! The ports of a node that pods take for themselves.
+//! Host ports of pods.
 
 use serde_json::Value;
 
 use crate::object::{Object, int, items, text};
 use crate::plan::View;
 
-/// The address that stands for all addresses of a node.
+/// Address that stands for all addresses of a node.
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
 /// A port of a node: address, protocol and number.
 type HostPort<'a> = (&'a str, &'a str, i64);
 
-/// The ports that a pod's containers take as long as it runs.
+/// Returns the host ports that a pod's containers use while it runs.
 fn of_pod(pod: &Object) -> impl Iterator<Item = HostPort<'_>> + Clone {
     let spec = pod.spec();
     let sidecars = items(&spec["initContainers"]).filter(|container| container["restartPolicy"] == "Always");
@@ -25,7 +25,7 @@ fn host_port(port: &Value) -> HostPort<'_> {
     (address.unwrap_or(ALL_ADDRESSES), protocol.unwrap_or("TCP"), int(&port["hostPort"], 0))
 }
 
-/// Reports whether a pod takes a port of a node that an unfinished pod has already, of those that `counts` accepts.
+/// Reports whether a pod needs a host port that an unfinished pod already uses, among those that `counts` accepts.
 pub(super) fn are_taken(
     view: &View<'_>,
     pod: &Object,

@@ -1,5 +1,5 @@
-//! Kubelet of the nodes that this process simulates: the Node and its Lease, and the status of the pods that are
-//! bound to it. Containers are not run.
+//! Kubelet of the simulated nodes: maintains the Node and its Lease, and the status of the pods that are bound to it. Containers
+//! are not run.
 
 use std::sync::Arc;
 
@@ -22,28 +22,28 @@ const RENEW_EVERY: Milliseconds = 10 * SECOND;
 const LEASE_SECONDS: i64 = 40;
 /// Interval of the node's status reports.
 const REPORT_EVERY: Milliseconds = 300 * SECOND;
-/// The version that simulated nodes say they have.
+/// Version that simulated nodes report.
 const VERSION: &str = "v1.36.0";
-/// The features that simulated nodes declare, of those that the API server asks nodes for.
+/// Features that simulated nodes declare, of those that the API server requires of nodes.
 const DECLARED_FEATURES: [&str; 2] =
     ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
-/// Why a pod that ran for too long is reported.
+/// Code of the reason why a pod that ran for too long is reported.
 const OVERDUE: &str = "deadline";
 /// Message about a pod that ran for too long.
 const OVERDUE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-/// Delay between binding and rejection of a pod, so that controllers which replace a failed pod at once do so no more
-/// often than where a kubelet rejects it.
+/// Delay between binding and rejection of a pod, so that controllers which replace a failed pod immediately do so no more often
+/// than with a real kubelet.
 const REJECTION_DELAY: Milliseconds = SECOND;
-/// The pause before a failed container is started for the second time again, doubled with each further one; the first time there is none.
+/// Pause before the second restart of a failed container; it doubles with each further one, and there is none before the first.
 const SECOND_RESTART: Milliseconds = 10 * SECOND;
-/// The longest pause before a failed container is started again.
+/// Maximum pause before a restart of a failed container.
 const LONGEST_RESTART: Milliseconds = 300 * SECOND;
-/// Without a pause, a container is also started again that ran for longer than this before it failed.
+/// Minimum run time after which a failed container is restarted without a pause.
 const LONG_RUN: Milliseconds = 2 * LONGEST_RESTART;
-/// A termination that takes at least this long is reported when it begins; a shorter one is over before anybody reads of it.
+/// Minimum duration of a termination that is reported when it begins; a shorter one is over before anybody could read it.
 const REPORTED_TERMINATION: Milliseconds = SECOND;
 
-/// A node is reconciled with its Lease, a pod when it changes, and all pods of a node that starts or stops.
+/// Reconciles a node with its Lease, a pod when it changes, and all pods of a node that starts or stops.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -74,8 +74,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     }
 }
 
-/// Returns the keys to reconcile once, at the start, so that a node exists: a node that is deleted later does not
-/// register again.
+/// Returns the keys to reconcile once at the start, to create the nodes: a node that is deleted later does not register again.
 pub(crate) fn first_keys(settings: &Settings) -> Vec<Key> {
     (0..settings.nodes).map(|number| Kind::Lease.key(LEASES, &super::name(number))).collect()
 }
@@ -191,7 +190,7 @@ fn address_of_node(name: &str) -> String {
     format!("192.168.{high}.{}", low.max(1))
 }
 
-/// An address out of 10.128.0.0/9 that no pod has.
+/// Returns an unused address from 10.128.0.0/9.
 fn address_of_pod(view: &View<'_>, pod: &Object) -> String {
     let mut number = spread(&pod.uid);
     loop {
@@ -207,19 +206,19 @@ fn address_of_pod(view: &View<'_>, pod: &Object) -> String {
 /// Stage of a simulated pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its containers are to be started at this time.
+    /// Its containers start at this time.
     Waiting(Milliseconds),
-    /// They are to run from now on.
+    /// Its containers start now.
     Start,
-    /// They run until this time, if it is known.
+    /// Its containers run until this time, if it is known.
     Running(Option<Milliseconds>),
-    /// They have run longer than `activeDeadlineSeconds` allows.
+    /// Its containers have run longer than `activeDeadlineSeconds` allows.
     Overdue,
-    /// They end now with this exit code.
+    /// Its containers end now with this exit code.
     End(i64),
-    /// They failed, and are started again at this time.
+    /// Its containers failed, and restart at this time.
     Restarting(Milliseconds),
-    /// Nothing is left to be done.
+    /// Has ended for good.
     Ended,
 }
 
@@ -260,7 +259,7 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             if let Some(state) = outdated_readiness(view, pod) {
                 plan.then(report(view, pod, node, "Running", &state, "readiness"));
             } else if !is_observed(pod) {
-                // A change of the specification that leaves the containers running is only observed.
+                // A change of the specification that leaves the containers running only has to be observed.
                 plan.then(report(view, pod, node, "Running", &container_state(pod), "observe"));
             }
             if let Some(at) = end {
@@ -296,14 +295,14 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// Reports whether containers that fail now are started again without a pause.
+/// Reports whether containers that fail now are restarted without a pause.
 fn restarts_at_once(view: &View<'_>, pod: &Object) -> bool {
     let started = time::parse(&container_state(pod)["running"]["startedAt"]);
     pods::restarts(pod) == 0 || started.is_some_and(|at| at + LONG_RUN < view.now)
 }
 
-/// The state of the containers of a running pod whose condition `Ready` is not what its containers and readiness gates make it,
-/// such as after its node was silent. A pod whose containers somebody else declared unready is left alone.
+/// Returns the state of the containers of a running pod whose condition `Ready` does not match its containers and readiness gates,
+/// for example after its node was silent. A pod whose containers somebody else declared unready is left alone.
 fn outdated_readiness(view: &View<'_>, pod: &Object) -> Option<Value> {
     let status = |kind: &str| condition(pod.status(), kind).map(|known| text(&known["status"]));
     let wanted = conditions(view, pod, "Running", true);
@@ -313,24 +312,24 @@ fn outdated_readiness(view: &View<'_>, pod: &Object) -> Option<Value> {
     is_outdated.then(|| container_state(pod))
 }
 
-/// The state of the first container, which all containers of a running pod share.
+/// Returns the state of the first container, which all containers of a running pod share.
 fn container_state(pod: &Object) -> Value {
     let first = items(&pod.status()["containerStatuses"]).next();
     first.map_or(Value::Null, |first| first["state"].clone())
 }
 
-/// Reports whether the status of a pod is that of its specification.
+/// Reports whether the status of a pod reflects its specification.
 fn is_observed(pod: &Object) -> bool {
     pod.status()["observedGeneration"].as_i64().unwrap_or_default() >= pod.generation()
 }
 
-/// When a pod has run for as long as it may.
+/// Returns the time at which a pod has run for as long as it may.
 fn deadline(pod: &Object) -> Option<Milliseconds> {
     let seconds = pod.spec()["activeDeadlineSeconds"].as_i64()?;
     Some(time::parse(&pod.status()["startTime"])?.saturating_add(seconds.saturating_mul(SECOND)))
 }
 
-/// When a pod was bound to its node.
+/// Returns the time at which a pod was bound to its node.
 fn bound_at(pod: &Object) -> Milliseconds {
     let bound = condition(pod.status(), "PodScheduled");
     bound.and_then(|bound| time::parse(&bound["lastTransitionTime"])).unwrap_or(pod.created)
@@ -385,11 +384,11 @@ fn terminated(view: &View<'_>, pod: &Object, code: i64) -> Value {
     }})
 }
 
-/// Containers that run are stopped, and end some time later; then the pod is removed.
+/// Stops running containers, which end some time later; then removes the pod.
 fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     let mut plan = Plan::default();
     if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pod.finished {
-        // Only a finalizer holds it still.
+        // Only a finalizer still blocks it.
         if items(&pod.value["metadata"]["finalizers"]).next().is_some() {
             return plan;
         }
@@ -398,7 +397,7 @@ fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     let runs = container_state(pod)["running"].is_object();
     let is_reported = takes >= REPORTED_TERMINATION;
     if runs && !pod.finished && ends_at > view.now {
-        // The deletion has changed the pod's generation, which is observed once.
+        // The deletion has changed the pod's generation, which has to be observed once.
         if is_reported && !is_observed(pod) {
             plan.then(report(view, pod, node, "Running", &container_state(pod), "observe"));
             plan.notes = reports::stopped(pod, node);
@@ -425,7 +424,7 @@ fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     plan
 }
 
-/// The status of a pod whose containers are all in one state.
+/// Returns the status of a pod whose containers are all in one state.
 fn report(
     view: &View<'_>,
     pod: &Object,
@@ -469,7 +468,7 @@ fn report(
     Request::update_status(&pod.key, with_status(pod, status), why)
 }
 
-/// An object with other fields in its status; conditions of other types stay.
+/// Returns an object with other fields in its status, keeping conditions of other types.
 fn with_status(object: &Object, mut status: Value) -> Value {
     let mut merged = map(object.status());
     let mut conditions: Vec<Value> = items(&object.status()["conditions"]).cloned().collect();

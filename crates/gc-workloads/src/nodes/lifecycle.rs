@@ -17,7 +17,7 @@ const GRACE: Milliseconds = 50 * SECOND;
 const LEASES: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// The taint that a condition of a node stands for: type, status, key.
+/// Taints that represent conditions of a node: type, status, key.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -27,7 +27,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// The conditions that become unknown when a node is silent.
+/// Conditions that become unknown when a node is silent.
 const OF_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 pub(crate) fn wakes_nodes(change: &Change, keys: &mut Vec<Key>) {
@@ -39,13 +39,13 @@ pub(crate) fn wakes_nodes(change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// Health and taints of a node.
+/// Plans health and taints of a node.
 pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let Some(node) = view.store.get(key).filter(|node| !node.deleting) else { return plan };
     let silent_at = last_heard(view, node) + GRACE;
     let mut status = node.status().clone();
-    // The Lease of a node that this process keeps is late only because the clock was set ahead.
+    // The Lease of a node that this process simulates can only be late because the clock was set ahead.
     let is_kept_here = view.settings.keeps_nodes && is_kept(node);
     if silent_at > view.now {
         plan.again_at(silent_at);
@@ -56,7 +56,7 @@ pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
             Note::normal(node, "NodeNotReady", message)
         });
         if was_ready {
-            // The pods come first: if this fails, the node is still ready and everything is tried again.
+            // The pods come first: if this fails, the node is still ready and everything is retried.
             plan.together(pods_not_ready(view, node));
         }
         let request = Request::update_status(key, node.with_status(status.clone()), "silent");
@@ -74,7 +74,7 @@ pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// Nothing is known about the pods of a silent node, so they no longer count as ready.
+/// Marks the pods of a silent node as not ready, because nothing is known about them.
 fn pods_not_ready(view: &View<'_>, node: &Object) -> Vec<Request> {
     let ready = view.store.pods_on(node.name()).filter(|pod| pod.ready);
     let requests = ready.map(|pod| {
@@ -157,7 +157,7 @@ fn wanted_taints(view: &View<'_>, node: &Object, status: &Value) -> Vec<Value> {
     taints
 }
 
-/// A pod is reconciled when it changes, and all pods of a node when its taints do.
+/// Reconciles a pod when it changes, and all pods of a node when its taints change.
 pub(crate) fn wakes_pods(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.after.as_ref() else { return };
     match object.key.kind {
@@ -171,7 +171,7 @@ pub(crate) fn wakes_pods(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) 
     }
 }
 
-/// Deletes a pod from a node whose taints it does not tolerate, or no longer.
+/// Deletes a pod from a node whose taints it does not tolerate, or no longer does.
 pub(crate) fn evict(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let Some(pod) = view.store.get(key).filter(|pod| !pod.deleting) else { return plan };
@@ -198,7 +198,7 @@ pub(crate) fn evict(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// When a pod has to leave; `None` if it may stay.
+/// Returns when a pod has to leave; `None` if it may stay.
 fn leaves_at(view: &View<'_>, pod: &Object, taints: &[&Value]) -> Option<Milliseconds> {
     let mut earliest = None;
     for taint in taints {

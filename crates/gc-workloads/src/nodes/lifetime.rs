@@ -1,5 +1,5 @@
-//! After which time, and with which exit code, the containers of a simulated pod end, by themselves or when it is deleted: what annotations
-//! of the pod say, or those of the object that manages it.
+//! Lifetime of a simulated pod: after which time its containers end, by themselves or when it is deleted, and with which exit code.
+//! Annotations of the pod determine it, or those of the object that manages it.
 
 use gc_types::{GoDuration, GoDurationError};
 use serde_json::Value;
@@ -10,18 +10,18 @@ use crate::object::{Object, text};
 use crate::plan::View;
 use crate::time::{Milliseconds, SECOND};
 
-/// The exit code of a container that ends because it is asked to (by SIGTERM).
+/// Exit code of a container that ends on SIGTERM.
 pub(super) const TERMINATED: i64 = 143;
-/// The exit code of a container that is killed (by SIGKILL).
+/// Exit code of a container that is killed by SIGKILL.
 const KILLED: i64 = 137;
 
-/// Why an annotation has no effect.
+/// Reason why an annotation has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnnotation {
     /// Not a duration.
     #[error("annotation {0} is ignored: {1}")]
     NoDuration(&'static str, GoDurationError),
-    /// A duration below zero.
+    /// A negative duration.
     #[error("annotation {0} is ignored: {1:?} is negative")]
     Negative(&'static str, String),
     /// Not an exit code.
@@ -29,7 +29,7 @@ pub enum BadAnnotation {
     NoExitCode(String),
 }
 
-/// The value of one of the annotations that are durations.
+/// Parses the value of a duration annotation.
 fn duration(name: &'static str, text: &str) -> Result<Milliseconds, BadAnnotation> {
     let duration: GoDuration = text.parse().map_err(|error| BadAnnotation::NoDuration(name, error))?;
     if duration < GoDuration::ZERO {
@@ -38,7 +38,7 @@ fn duration(name: &'static str, text: &str) -> Result<Milliseconds, BadAnnotatio
     Ok(gc_types::milliseconds(duration.to_std()))
 }
 
-/// The exit code; `None` if the containers do not fail.
+/// Parses the exit code; `None` if the containers do not fail.
 fn exit_code(text: &str) -> Result<Option<i64>, BadAnnotation> {
     match text {
         "false" => Ok(None),
@@ -50,12 +50,12 @@ fn exit_code(text: &str) -> Result<Option<i64>, BadAnnotation> {
     }
 }
 
-/// An annotation of a pod, or else of the object that manages it.
+/// Returns an annotation of a pod, or else of the object that manages it.
 fn annotation<'a>(view: &View<'a>, pod: &'a Object, name: &str) -> Option<&'a str> {
     pod.annotation(name).or_else(|| view.store.controller_of(pod)?.annotation(name))
 }
 
-/// After which time a pod's containers end, and with which exit code; `None` if they run on.
+/// Returns when a pod's containers end, and with which exit code; `None` if they keep running.
 pub(super) fn of_pod(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64)> {
     let after = annotation(view, pod, COMPLETES_AFTER).and_then(|text| duration(COMPLETES_AFTER, text).ok());
     let code = annotation(view, pod, FAILS).and_then(|text| exit_code(text).ok()?);
@@ -76,7 +76,8 @@ pub(super) struct Termination {
     pub(super) code: i64,
 }
 
-/// The containers of a deleted pod need some time once the node has observed the deletion, and are killed at the end of the grace period.
+/// Returns the end of a deleted pod's containers. They need some time once the node has observed the deletion, and are killed at
+/// the end of the grace period.
 pub(super) fn termination(view: &View<'_>, pod: &Object) -> Termination {
     let needs =
         annotation(view, pod, TERMINATES_AFTER).and_then(|text| duration(TERMINATES_AFTER, text).ok());
@@ -88,12 +89,12 @@ pub(super) fn termination(view: &View<'_>, pod: &Object) -> Termination {
     Termination { takes, ends_at, code: if needs > grace { KILLED } else { TERMINATED } }
 }
 
-/// The annotations that count for a pod and have no effect.
+/// Returns the invalid annotations that apply to a pod.
 pub(super) fn bad_annotations_of_pod(view: &View<'_>, pod: &Object) -> Vec<BadAnnotation> {
     bad(|name| annotation(view, pod, name)).collect()
 }
 
-/// The annotations in a document that have no effect, or will have none on the pods of its template.
+/// Returns the invalid annotations in a document, including those that apply to the pods of its template.
 pub fn bad_annotations(document: &Value) -> impl Iterator<Item = BadAnnotation> + '_ {
     let job = &document["spec"]["jobTemplate"];
     let bearers = [document, &document["spec"]["template"], job, &job["spec"]["template"]];

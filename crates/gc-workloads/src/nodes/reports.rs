@@ -1,4 +1,4 @@
-//! The Events that a kubelet writes about the containers of its pods.
+//! Events that a kubelet writes about the containers of its pods.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::lifetime::BadAnnotation;
 use crate::object::{Object, items, text};
 use crate::plan::Note;
 
-/// The reason of a pod that ran for longer than it may.
+/// Reason of a pod that ran for longer than it may.
 pub(super) const OVERDUE: &str = "DeadlineExceeded";
 
-/// The names of the containers in a field of the specification, with the path of each.
+/// Returns the names of the containers in a field of the specification, with the path of each.
 fn containers<'a>(pod: &'a Object, field: &'static str) -> impl Iterator<Item = (&'a str, &'a str, String)> {
     items(&pod.spec()[field]).map(move |container| {
         let name = text(&container["name"]);
@@ -17,7 +17,7 @@ fn containers<'a>(pod: &'a Object, field: &'static str) -> impl Iterator<Item = 
     })
 }
 
-/// Containers are started: for the first time with the init containers before them, and later again.
+/// Reports that containers are started: the first time with the init containers before them, and later without.
 pub(super) fn started(pod: &Object, node: &Object) -> Vec<Note> {
     let has_ended =
         |status: &Value| ["state", "lastState"].iter().any(|state| status[state]["terminated"].is_object());
@@ -40,12 +40,12 @@ pub(super) fn started(pod: &Object, node: &Object) -> Vec<Note> {
         .collect()
 }
 
-/// An annotation of a pod that starts is not understood.
+/// Reports an invalid annotation of a pod that starts.
 pub(super) fn ignored(pod: &Object, node: &Object, bad: &BadAnnotation) -> Note {
     Note::warning(pod, "InvalidAnnotation", bad.to_string()).from_kubelet_of(node)
 }
 
-/// Running containers are stopped.
+/// Reports that running containers are stopped.
 pub(super) fn stopped(pod: &Object, node: &Object) -> Vec<Note> {
     let runs = |name: &str| {
         let statuses = &pod.status()["containerStatuses"];
@@ -60,13 +60,13 @@ pub(super) fn stopped(pod: &Object, node: &Object) -> Vec<Note> {
         .collect()
 }
 
-/// The pod ran for longer than it may, and its containers are stopped.
+/// Reports that a pod ran for longer than it may, and that its containers are stopped.
 pub(super) fn overdue(pod: &Object, node: &Object, message: &str) -> Vec<Note> {
     let overdue = Note::normal(pod, OVERDUE, message).from_kubelet_of(node);
     std::iter::once(overdue).chain(stopped(pod, node)).collect()
 }
 
-/// Containers failed, and are started again after a pause.
+/// Reports that containers failed, and are restarted after a pause.
 pub(super) fn failed(pod: &Object, node: &Object) -> Vec<Note> {
     let whole = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid);
     containers(pod, "containers")

@@ -1,5 +1,5 @@
-//! The scheduler: one pass per pod, no preemption. It honours node selectors, node and pod affinity, taints, host ports,
-//! resources and unschedulable nodes.
+//! The scheduler: one pass per pod, no preemption. It respects node selectors, node and pod affinity, taints, host ports, resources
+//! and unschedulable nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::storage::{self, Claims};
 use crate::store::Change;
 use crate::time;
 
-/// Why a pod does not run on a node that its selector or its node affinity rules out.
+/// Reason if a pod's node selector or node affinity excludes a node.
 pub(super) const UNSELECTED: &str = "node(s) didn't match Pod's node affinity/selector";
-/// Why a pod does not run on a node where another has its host port.
+/// Reason if another pod uses its host port on a node.
 pub(super) const PORTS_TAKEN: &str = "node(s) didn't have free ports for the requested pod ports";
 
-/// A pod without a node is reconciled when it changes; all of them when a node, or what runs on one, does.
+/// Reconciles a pod without a node when it changes, and all of them when a node or its pods change.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -92,7 +92,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
             .or_else(|| devices::reason_against(&devices, node).map(str::to_owned));
         match reason {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
-            // The one with the fewest pods, the first by name among equals.
+            // The node with the fewest pods, the first by name among equals.
             None => {
                 let pods = if chosen == Some(node.name()) { -1 } else { used.get("pods") };
                 if best.is_none_or(|(fewest, _)| pods < fewest) {
@@ -118,13 +118,13 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// The node that was selected before for claims that are not bound yet.
+/// Returns the node that was previously selected for claims that are not bound yet.
 fn chosen_for<'a>(view: &View<'a>, waiting: &[&'a Arc<Object>]) -> Option<&'a str> {
     let name = waiting.first()?.annotation(storage::SELECTED_NODE)?;
     view.store.find(Kind::Node, "", name).map(|node| node.name())
 }
 
-/// Says on the claims where their volumes have to be reachable from. The pod gets its node once they are bound.
+/// Annotates the claims with the node from which their volumes have to be reachable. The pod gets its node once they are bound.
 fn select(waiting: &[&Arc<Object>], node: &Object, plan: &mut Plan) {
     let undecided =
         waiting.iter().filter(|claim| claim.annotation(storage::SELECTED_NODE) != Some(node.name()));
@@ -136,14 +136,14 @@ fn select(waiting: &[&Arc<Object>], node: &Object, plan: &mut Plan) {
     plan.together(requests.collect());
 }
 
-/// Writes why no node at all will do.
+/// Writes a reason that rules out all nodes.
 fn refuse_everywhere(view: &View<'_>, pod: &Object, reason: &str, plan: &mut Plan) {
     let count = view.store.all(Kind::Node).count();
     let message = format!("0/{count} nodes are available: {reason}.");
     show_refusal(view, pod, message, plan);
 }
 
-/// Writes why no node will do.
+/// Writes the reasons that rule out each node.
 fn refuse(view: &View<'_>, pod: &Object, count: usize, reasons: &BTreeMap<String, usize>, plan: &mut Plan) {
     let message = if count == 0 {
         "no nodes available to schedule pods".to_owned()
@@ -182,7 +182,7 @@ pub(super) fn allocatable(node: &Object) -> Amounts {
     })
 }
 
-/// Why a pod does not run on a node, in the scheduler's own words; `None` if it does.
+/// Explains why a pod cannot run on a node, in the scheduler's own words; `None` if it can.
 fn reason_against(
     view: &View<'_>,
     pod: &Object,
@@ -243,7 +243,7 @@ pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
     }
 }
 
-/// `nodeSelector` and the required node affinity.
+/// Reports whether a pod's `nodeSelector` and required node affinity match a node.
 pub(crate) fn selects_node(pod: &Object, node: &Object) -> bool {
     let spec = pod.spec();
     let required = &spec["affinity"]["nodeAffinity"][REQUIRED];
@@ -252,12 +252,12 @@ pub(crate) fn selects_node(pod: &Object, node: &Object) -> bool {
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// The required pod affinity and anti-affinity of the pod, and the anti-affinity of those that run already.
+/// Explains why the required pod affinity or anti-affinity of the pod, or the anti-affinity of a running pod, rules out a node.
 fn affinity_against(view: &View<'_>, pod: &Object, node: &Object) -> Option<String> {
     let affinity = &pod.spec()["affinity"];
     for term in items(&affinity["podAffinity"][REQUIRED]) {
         let anywhere = scheduled(view).any(|other| matches_pod_term(term, pod, other));
-        // The first of a group that attracts itself may go anywhere.
+        // The first pod of a group that attracts itself may run anywhere.
         let first = !anywhere && matches_pod_term(term, pod, pod);
         if !first && !in_domain(view, term, node).any(|other| matches_pod_term(term, pod, other)) {
             return Some("node(s) didn't match pod affinity rules".into());
@@ -285,7 +285,7 @@ fn same_domain(view: &View<'_>, term: &Value, other: &Object, node: &Object) -> 
     theirs.is_some_and(|theirs| theirs.label(key).is_some() && theirs.label(key) == node.label(key))
 }
 
-/// The pods that run where a term's topology says the same as of this node.
+/// Returns the pods that run in the same topology domain as this node, according to a term.
 fn in_domain<'a>(
     view: &View<'a>,
     term: &Value,
@@ -299,7 +299,7 @@ fn in_domain<'a>(
     nodes.flat_map(move |node| store.pods_on(node.name())).filter(|pod| !pod.finished)
 }
 
-/// Reports whether a term of one pod's affinity means another.
+/// Reports whether a term of one pod's affinity matches another pod.
 fn matches_pod_term(term: &Value, owner: &Object, other: &Object) -> bool {
     let listed = items(&term["namespaces"]).any(|namespace| namespace == other.namespace());
     let unnamed = items(&term["namespaces"]).next().is_none() && term["namespaceSelector"].is_null();

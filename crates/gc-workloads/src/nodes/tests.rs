@@ -56,7 +56,7 @@ fn a_pod_runs_where_it_fits_and_says_why_it_does_not() {
         assert_eq!(world.get(Kind::Pod, name)["status"]["conditions"][0]["message"], message);
         assert_eq!(world.events(name), [format!("FailedScheduling {message}")]);
     }
-    // A change or departure on the node lets them in.
+    // A change or departure on the node makes room for them.
     world.change(Kind::Node, "kubegc-node-0", |value| value["metadata"]["labels"]["disk"] = "ssd".into());
     world.delete(&Kind::Pod.key("default", "plain"), None);
     world.settle();
@@ -64,7 +64,7 @@ fn a_pod_runs_where_it_fits_and_says_why_it_does_not() {
     assert!(!world.names(Kind::Pod).contains(&"plain"));
 }
 
-/// Pods that are created at once do not count on the same room, however long it takes until they are bound.
+/// Pods that are created at the same time do not count on the same room, however long their binding takes.
 #[test]
 fn a_node_gets_no_more_pods_than_fit() {
     let mut world = World::whole();
@@ -78,7 +78,7 @@ fn a_node_gets_no_more_pods_than_fit() {
     assert_eq!(bound.collect::<Vec<_>>(), [0, 1, 2]);
 }
 
-/// Between its creation and its start, a pod waits for a few full rounds of plans of others, however many of them are queued.
+/// Between its creation and its start, a pod waits for only a few full rounds of others' plans, however many of those are queued.
 #[test]
 fn a_pod_starts_beside_ten_thousand_ending_ones() {
     const MOST_BEFORE_IT_RUNS: usize = 4 * MAX_PLANS;
@@ -90,7 +90,7 @@ fn a_pod_starts_beside_ten_thousand_ending_ones() {
         ending["metadata"]["deletionGracePeriodSeconds"] = 30.into();
         world.create(Kind::Pod, ending);
     }
-    // Another that waits for the scheduler, in the busy namespace itself.
+    // Another pod that waits for the scheduler, in the busy namespace itself.
     let mut other = pod("other", &json!({}));
     other["metadata"]["namespace"] = "busy".into();
     world.create(Kind::Pod, other);
@@ -155,7 +155,7 @@ fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
     assert_eq!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
     world.pass(300);
     assert_ne!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
-    // It comes back: the taints are removed, and so is the terminating pod.
+    // The node comes back: the taints are removed, and so is the terminating pod.
     stopped(&mut world, "false");
     world.settle();
     assert_eq!(world.get(Kind::Node, "kubegc-node-0")["spec"]["taints"], json!([]));
@@ -244,7 +244,7 @@ fn pods_complete_fail_and_restart_on_request() {
     world.pass(5);
     assert_eq!(phase(&world, "slow"), "Succeeded");
     let looping = |world: &World| world.get(Kind::Pod, "loop")["status"]["containerStatuses"][0].clone();
-    // The first restart comes at once, the later ones after 10 s, 20 s and so on.
+    // The first restart is immediate, the later ones follow after 10 s, 20 s and so on.
     let crashed = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     assert_eq!((&looping(&world)["state"], &looping(&world)["restartCount"]), (&crashed, &json!(1)));
     for (seconds, restarts) in [(4, 1), (1, 2), (19, 2), (1, 3), (39, 3), (1, 4)] {
@@ -253,7 +253,7 @@ fn pods_complete_fail_and_restart_on_request() {
     }
 }
 
-/// A container that ran for longer than ten minutes is started again at once, however often it failed before.
+/// A container that ran for longer than ten minutes is restarted immediately, however often it failed before.
 #[test]
 fn a_long_run_ends_the_pauses_between_restarts() {
     let mut world = World::whole();
@@ -351,7 +351,7 @@ fn readiness_gates_and_deadlines_are_obeyed() {
     assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 143);
 }
 
-/// A simulated node has room for far more pods than a kubelet's, which gets its share all the same.
+/// A simulated node has room for far more pods than a kubelet's, which still gets its share.
 #[test]
 fn a_pod_gets_the_node_with_the_fewest_pods_whatever_its_size() {
     let mut world = World::whole();
@@ -477,7 +477,7 @@ fn a_node_rejects_a_pod_that_names_it_and_does_not_fit() {
         assert_eq!(status, expected, "{name}");
         assert_eq!(world.events(name), [format!("{reason} {message}")]);
     }
-    // A pod that runs is not rejected for what comes later, and the place of one that ended is free.
+    // A running pod is not rejected because of later changes, and an ended one makes room.
     world.change(Kind::Pod, "port", |value| value["metadata"]["labels"]["app"] = "other".into());
     world.delete(&Kind::Pod.key("default", "first"), None);
     world.create(Kind::Pod, on("next", port(80)));
@@ -521,7 +521,7 @@ fn a_kubelet_reports_what_becomes_of_containers() {
     world.settle();
     expected.extend(["web", "log"].map(|name| format!("Killing Stopping container {name}")));
     assert_eq!(world.events("a"), expected);
-    // A container that fails is started again, without its init containers.
+    // A failed container is restarted without its init containers.
     let mut fails = pod("b", &json!({"initContainers": init}));
     fails["metadata"]["annotations"] = json!({"kubegc.io/fails": "true"});
     let uid = world.create(Kind::Pod, fails)["metadata"]["uid"].clone();
@@ -582,7 +582,7 @@ fn a_deleted_pod_ends_after_its_time() {
         grace: u32,
         /// Milliseconds from the deletion to the end, and the exit code.
         ends: (i64, i64),
-        /// True if it is said, when it begins, that the containers are stopped; else when they have ended.
+        /// True if an Event reports the stopping of the containers when it begins; otherwise when they have ended.
         is_reported: bool,
     }
     let latency = 100;
@@ -603,14 +603,14 @@ fn a_deleted_pod_ends_after_its_time() {
         let settings = Settings { pod_termination_latency: latency, ..Settings::default() };
         let mut world = World::with(settings, Workload::ALL);
         let mut value = pod("a", &json!({}));
-        // The remaining object shows how it ended.
+        // A finalizer keeps the object, which shows how it ended.
         value["metadata"]["finalizers"] = json!(["example.com/hold"]);
         if let Some(annotation) = annotation {
             value["metadata"]["annotations"] = json!({"kubegc.io/terminates-after": annotation});
         }
         world.create(Kind::Pod, value);
         world.settle();
-        // The timestamp has only seconds.
+        // The timestamp has whole seconds only.
         world.now += 730;
         let deleted = world.now;
         world.delete(&Kind::Pod.key("default", "a"), Some(grace));

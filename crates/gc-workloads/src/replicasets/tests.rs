@@ -22,7 +22,7 @@ fn reference() -> Value {
         "blockOwnerDeletion": true})
 }
 
-/// A pod of the set, ready since the start or not.
+/// Returns a pod of the set, ready since the start or not.
 fn pod(name: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({
@@ -109,7 +109,7 @@ fn orphans_are_adopted_after_a_live_read_and_strangers_released() {
         vec![patch("orphan", reference(), "adopt")],
     ];
     assert_eq!(plan_of(&objects, None), Plan { steps, ..Plan::default() });
-    // One that is being deleted leaves both alone.
+    // A ReplicaSet that is being deleted leaves both alone.
     let mut deleting = objects.clone();
     deleting[0].1["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z".into();
     let actions: Vec<Action> =
@@ -148,7 +148,7 @@ fn a_refused_pod_is_tried_again_ever_more_slowly() {
     world.create(Kind::ReplicaSet, crate::testing::owner("web", &json!({"replicas": 2})));
     world.pass(10);
     let failed = world.log.iter().filter(|line| line.ends_with("failed")).count();
-    // At once, again as the condition is written, and after 10 ms, 20 ms and so on: eleven times in ten seconds.
+    // Immediately, again as the condition is written, and after 10 ms, 20 ms and so on: eleven times in ten seconds.
     assert_eq!(failed, 11, "{:#?}", world.log);
     let condition = &world.get(Kind::ReplicaSet, "web")["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["message"]), (&json!("ReplicaFailure"), &json!("Refused")));

@@ -1,4 +1,4 @@
-//! Services of type LoadBalancer get an address. Nothing listens on it.
+//! Services of type LoadBalancer, which get an address. Nothing listens on it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::object::{Object, items, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// Holds a Service until its load balancer is deleted.
+/// Finalizer that keeps a Service until its load balancer is deleted.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
@@ -24,7 +24,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let spec = service.spec();
     let wanted = spec["type"] == "LoadBalancer" && spec["loadBalancerClass"].is_null();
     if service.deleting || !wanted {
-        // Another class's controller puts the same finalizer on its own Services.
+        // The controller of another class adds the same finalizer to its own Services.
         if service.has_finalizer(FINALIZER) && spec["loadBalancerClass"].is_null() {
             delete(service, &mut plan);
         }
@@ -63,7 +63,7 @@ fn delete(service: &Object, plan: &mut Plan) {
     plan.then(Request::patch(&service.key, patch, "load-balancer").noting(note, None));
 }
 
-/// An address of each of the Service's families, which no other Service has.
+/// Returns an unused address for each of the Service's families.
 fn ingress(view: &View<'_>, service: &Object) -> Vec<Value> {
     let asked = text(&service.spec()["loadBalancerIP"]);
     let addresses = if asked.is_empty() {
@@ -79,7 +79,7 @@ fn free_address(view: &View<'_>, service: &Object, family: Family) -> String {
     loop {
         let [_, second, third, fourth] = number.to_be_bytes();
         let address = match family {
-            // Out of 172.24.0.0/13, and of a private network of IPv6.
+            // From 172.24.0.0/13, or from a private IPv6 network.
             Family::V4 => format!("172.{}.{third}.{fourth}", 24 + second % 8),
             Family::V6 => format!("fd00:6b:6763::{number:x}"),
         };

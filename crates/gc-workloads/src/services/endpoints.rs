@@ -21,7 +21,7 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-/// A Service is reconciled when it changes, when a pod behind it does, and when its Endpoints are deleted.
+/// Reconciles a Service when it changes, when a pod behind it does, and when its Endpoints are deleted.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -41,7 +41,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let known = view.store.find(Kind::Endpoints, &key.namespace, &key.name);
     let Some(service) = view.store.get(key) else {
-        // Endpoints that serve a leader election are not written by anything else.
+        // Nothing else may write Endpoints that serve a leader election.
         if let Some(known) = known.filter(|known| known.annotation(ELECTION_RECORD).is_none()) {
             plan.then(Request::delete(known, "service-gone"));
         }
@@ -104,7 +104,7 @@ fn set(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     };
 }
 
-/// The earliest change that the Endpoints do not show yet.
+/// Returns the time of the earliest change that the Endpoints do not show yet.
 fn trigger(service: &Object, pods: &[&Object], shown: &BTreeMap<&str, bool>, created: bool) -> Option<Value> {
     let everything = service.spec()["publishNotReadyAddresses"] == true;
     let changed = pods.iter().filter(|pod| {
@@ -116,7 +116,7 @@ fn trigger(service: &Object, pods: &[&Object], shown: &BTreeMap<&str, bool>, cre
     times.chain(of_service).min_by_key(|at| text(at).to_owned()).cloned()
 }
 
-/// The addresses that Endpoints show, and whether as ready ones.
+/// Returns the addresses in Endpoints, and whether each is ready.
 fn shown_addresses(endpoints: &Value) -> BTreeMap<&str, bool> {
     let of = |field: &'static str, ready: bool| {
         items(&endpoints["subsets"])
@@ -126,10 +126,10 @@ fn shown_addresses(endpoints: &Value) -> BTreeMap<&str, bool> {
     of("notReadyAddresses", false).chain(of("addresses", true)).collect()
 }
 
-/// An address with what it belongs to, and whether it is ready.
+/// An address with its pod, and whether it is ready.
 type Address = (IpAddr, String, bool);
 
-/// The pods' addresses, those with the same ports together.
+/// Groups the pods' addresses by their ports.
 fn subsets(service: &Object, pods: &[&Object]) -> Vec<Value> {
     let spec = service.spec();
     let everything = spec["publishNotReadyAddresses"] == true;
@@ -172,7 +172,7 @@ fn subset(ports: Vec<Value>, addresses: &BTreeMap<Address, Value>) -> Value {
     subset.into()
 }
 
-/// Leaves out what is beyond [`MAX_ADDRESSES`], the addresses that are not ready first, from each subset in proportion.
+/// Removes addresses beyond [`MAX_ADDRESSES`], first those that are not ready, from each subset in proportion.
 fn truncate(mut subsets: Vec<Value>) -> (Vec<Value>, bool) {
     let count = |subset: &Value, field: &str| items(&subset[field]).count();
     let sum = |field: &str| subsets.iter().map(|subset| count(subset, field)).sum::<usize>();
@@ -204,7 +204,7 @@ fn truncate(mut subsets: Vec<Value>) -> (Vec<Value>, bool) {
     (subsets, true)
 }
 
-/// Subsets without the versions of the pods, which change more often than what is shown.
+/// Returns subsets without the versions of the pods, which change more often than what is shown.
 fn without_versions(subsets: &Value) -> Value {
     let mut subsets = Value::Array(items(subsets).cloned().collect());
     for subset in subsets.as_array_mut().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! EndpointSlices of Services without a selector: what somebody wrote as Endpoints.
+//! EndpointSlices of Services without a selector, which mirror Endpoints that a user writes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use crate::object::{Object, items, map, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// Maximum number of addresses of a subset that are mirrored.
+/// Maximum number of addresses in a subset that are mirrored.
 pub const MAX_MIRRORED: usize = 1000;
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Endpoints are reconciled when they, their Service or a mirrored slice change.
+/// Reconciles Endpoints when they, their Service or a mirrored slice change.
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -64,7 +64,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         }
     }
     surplus.extend(slices);
-    // A slice that nothing needs becomes one that is needed.
+    // A surplus slice is reused as one that is needed.
     while let Some(position) = surplus.iter().position(|slice: &Arc<Object>| {
         create.last().is_some_and(|new: &Value| new["addressType"] == slice.value["addressType"])
     }) {
@@ -99,7 +99,7 @@ fn is_mirrored(endpoints: &Object) -> bool {
 
 type WantedSlices = BTreeMap<(Family, String), (Vec<Value>, BTreeMap<String, Value>)>;
 
-/// The endpoints by family and ports. What cannot be mirrored is noted.
+/// Returns the endpoints by family and ports, and notes what cannot be mirrored.
 fn wanted(endpoints: &Object, plan: &mut Plan) -> WantedSlices {
     let mut wanted = WantedSlices::new();
     let (mut invalid, mut skipped) = (0, 0);

@@ -1,5 +1,5 @@
-//! EndpointSlices of Services with a selector: the pods behind them, at most [`MAX_ENDPOINTS`] to a slice, and as few
-//! changed slices as possible.
+//! EndpointSlices of Services with a selector: the pods behind them, at most [`MAX_ENDPOINTS`] per slice, changing as few slices as
+//! possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::store::Change;
 
 /// Maximum number of endpoints in a slice.
 pub const MAX_ENDPOINTS: usize = 100;
-/// The label that says who manages a slice.
+/// Label with the manager of a slice.
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// A Service is reconciled when it changes, when one of its slices does, when a pod behind it does, and when the node of one
-/// appears or moves to another zone.
+/// Reconciles a Service when it changes, when one of its slices does, when a pod behind it does, and when the node of one appears
+/// or moves to another zone.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -53,7 +53,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         .store
         .slices_of(&key.namespace, service.name())
         .filter(|slice| slice.label(MANAGED_BY) == Some(CONTROLLER) && !slice.deleting)
-        // Slices that an orphaning deletion has released stay: upstream looks a second later, and finds no Service.
+        // Slices that an orphaning deletion has released stay: upstream checks a second later, and finds no Service.
         .filter(|slice| !service.deleting || slice.controls_of(service))
         .collect();
     let mut work = Work::new(service, &existing);
@@ -67,11 +67,11 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     work.plan()
 }
 
-/// The endpoints of one set of ports.
+/// Endpoints with the same ports.
 #[derive(Debug, Default)]
 struct Group {
     ports: Vec<Value>,
-    /// By what makes an endpoint the same one.
+    /// Endpoints by identity.
     endpoints: BTreeMap<String, Value>,
     known: Vec<Arc<Object>>,
 }
@@ -85,7 +85,7 @@ struct Work<'a> {
     surplus: Vec<Arc<Object>>,
     /// Serving state of the published endpoints, by identity.
     shown: BTreeMap<String, Value>,
-    /// When the changes happened that this plan shows.
+    /// Times of the changes that this plan shows.
     triggers: Vec<Value>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Work<'a> {
             let group = groups.entry(port_key(&ports)).or_default();
             group.ports = ports;
             let node = view.store.find(Kind::Node, "", pods::node_name(pod));
-            // A pod on a node that is not known yet is shown once the node is.
+            // A pod on an unknown node is shown once the node is known.
             if node.is_none() && self.service.spec()["publishNotReadyAddresses"] != true {
                 continue;
             }
@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
         for group in groups.into_values() {
             self.group(family, group, pods);
         }
-        // A Service always has a slice, if only an empty one.
+        // A Service always has at least one slice, even if it is empty.
         let kept = count - (self.surplus.len() - surplus);
         if kept == 0 && self.create.len() == created {
             let only = self.surplus[surplus..].first().filter(|_| count == 1);
@@ -153,8 +153,8 @@ impl<'a> Work<'a> {
         self.recycle(family);
     }
 
-    /// Distributes the endpoints of one set of ports: those that are shown stay where they are, changed slices are filled
-    /// first, then the fullest unchanged one that has room for all that is left, then new ones.
+    /// Distributes endpoints with the same ports: those that are published stay where they are, changed slices are filled first,
+    /// then the fullest unchanged slice with room for all that is left, then new ones.
     fn group(&mut self, family: Family, group: Group, pods: &[&Arc<Object>]) {
         let Group { ports, mut endpoints, known } = group;
         let (mut changed, mut unchanged): (Vec<(Arc<Object>, Vec<Value>)>, Vec<_>) = Default::default();
@@ -218,7 +218,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The time at which a pod began or ceased to be ready led to this plan.
+    /// Records the time at which a pod began or ceased to be ready as a trigger of this plan.
     fn trigger(&mut self, endpoint: &Value, pods: &[&Arc<Object>]) {
         let name = &endpoint["targetRef"]["name"];
         let pod = pods.iter().find(|pod| name == pod.name());
@@ -345,7 +345,7 @@ pub(super) fn identity(endpoint: &Value) -> String {
     json!([addresses, endpoint["hostname"], target["namespace"], target["name"]]).to_string()
 }
 
-/// Reports whether two versions of an endpoint say the same.
+/// Reports whether two versions of an endpoint are equivalent.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     let target = |endpoint: &Value| {
         let mut target = map(&endpoint["targetRef"]);
@@ -361,12 +361,12 @@ fn sorted(list: &Value) -> Vec<Value> {
     sorted
 }
 
-/// By this, slices with the same ports are found.
+/// Returns the key that identifies slices with the same ports.
 pub(super) fn port_key(ports: &[Value]) -> String {
     json!(ports).to_string()
 }
 
-/// The labels that are not the controller's own.
+/// Returns the labels that are not the controller's own.
 fn labels_of_users(labels: &Value) -> Map<String, Value> {
     let mut labels = map(labels);
     labels.retain(|name, _| !matches!(name.as_str(), SERVICE_NAME | MANAGED_BY | HEADLESS));

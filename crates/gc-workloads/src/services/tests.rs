@@ -22,7 +22,7 @@ fn with_ports() -> Value {
         {"name": "web", "image": "web:1", "ports": [{"name": "web", "containerPort": 8080, "protocol": "TCP"}]}]}}})
 }
 
-/// The slices of a Service, without what differs from run to run.
+/// Returns the slices of a Service, without the parts that differ between runs.
 fn slices(world: &World) -> Vec<Value> {
     let shown = world.of_kind(Kind::EndpointSlice).into_iter().map(|slice| {
         let endpoints = slice["endpoints"].as_array().unwrap().iter().map(|endpoint| {
@@ -83,7 +83,7 @@ fn a_service_has_a_slice_and_endpoints_of_its_ready_pods() {
     assert!(!about("endpoint"), "what is not shown changes nothing: {:?}", world.log);
 }
 
-/// A Service that is deleted with orphaning keeps its slices: the collector releases them while the Service is still there.
+/// A Service that is deleted with orphaning keeps its slices: the collector releases them while the Service still exists.
 #[test]
 fn slices_that_are_orphaned_stay() {
     let mut world = World::new(&[Workload::EndpointSlice]);

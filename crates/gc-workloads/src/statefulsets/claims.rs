@@ -1,4 +1,4 @@
-//! The claims of a StatefulSet's pods: created before the pods, and owned as the retention policy asks.
+//! Claims of a StatefulSet's pods, which are created before the pods and owned as the retention policy requires.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::plan::{Note, Request};
 /// Reason not to create a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// A claim belongs to a pod or set of the same name that is gone, and is about to be collected.
+    /// A claim belongs to a deleted pod or set of the same name, and is about to be collected.
     Stale,
-    /// The claim of this name is being deleted.
+    /// The claim of this name is terminating.
     Deleting(String),
 }
 
@@ -29,7 +29,7 @@ fn owners_of(claim: &Object) -> impl Iterator<Item = &Value> + Clone {
     items(&claim.value["metadata"]["ownerReferences"])
 }
 
-/// Reports whether an object is being deleted and leaves its dependents behind.
+/// Reports whether an object is being deleted with its dependents orphaned.
 fn orphans(object: &Object) -> bool {
     object.deleting && object.has_finalizer("orphan")
 }
@@ -43,7 +43,7 @@ impl Work<'_> {
         text(&self.spec()["persistentVolumeClaimRetentionPolicy"][event])
     }
 
-    /// The claims of a pod that exist.
+    /// Returns the claims of a pod that exist.
     fn claims(&self, ordinal: i64) -> Vec<Arc<Object>> {
         let templates = items(&self.spec()["volumeClaimTemplates"]);
         let names = templates.map(|template| self.claim_name(template, ordinal));
@@ -54,8 +54,8 @@ impl Work<'_> {
             .collect()
     }
 
-    /// Returns the reason not to create the missing pod of an ordinal, if any. Upstream creates one beside a claim
-    /// that belongs to a set that is gone; the claim would then be collected and be held by the new pod.
+    /// Returns the reason not to create the missing pod of an ordinal, if any. Upstream creates a pod beside a claim that belongs
+    /// to a deleted set; the claim would then be collected, but blocked by the new pod.
     pub(super) fn obstacle(&self, ordinal: i64) -> Option<Obstacle> {
         let (pod, set) = (format!("{}-{ordinal}", self.set.name()), self.set);
         let claims = self.claims(ordinal);
@@ -72,22 +72,23 @@ impl Work<'_> {
         Some(Obstacle::Deleting(deleting.name().to_owned()))
     }
 
-    /// The owner that the retention policy asks for: the set takes a claim along when it is deleted, a pod when it is scaled away.
+    /// Returns the owner that the retention policy requires: the set, so that its deletion deletes the claim, or a pod, so that
+    /// scaling down does.
     fn claim_owner(&self, ordinal: i64, pod: Option<&Object>) -> Option<Value> {
         let condemned = ordinal < self.first() || ordinal >= self.first() + self.wanted();
         if self.policy("whenScaled") == "Delete" && condemned {
-            // One that orphans its dependents would lose the claim at once, and wait for it for ever where the set gives it back. Upstream
-            // gives it back as well, but reconciles only when a pod or the set changes.
+            // A pod that orphans its dependents would lose the claim immediately, and wait for it forever if the set gave it back.
+            // Upstream also gives it back, but reconciles only when a pod or the set changes.
             let mut owner = pod.filter(|pod| !orphans(pod))?.controller_reference();
-            // Upstream has the claim block the deletion of the pod. A pod that is deleted in the foreground would then wait for its
-            // claim, which the protection of claims keeps until the pod is gone.
+            // Upstream lets the claim block the deletion of the pod. A pod that is deleted in the foreground would then wait for
+            // its claim, which the protection of claims keeps until the pod is gone.
             owner.as_object_mut()?.remove("blockOwnerDeletion");
             return Some(owner);
         }
         (self.policy("whenDeleted") == "Delete").then(|| self.set.controller_reference())
     }
 
-    /// The owners that a claim is to have, if others than it has. Upstream leaves a claim alone whose set of the same name is gone; it
+    /// Returns the owners that a claim should have, if they differ. Upstream ignores a claim whose set of the same name is gone; it
     /// would be collected although an adopted pod uses it.
     fn new_owners(&self, claim: &Object, ordinal: i64, pod: &Object) -> Option<Vec<Value>> {
         let is_of = |owner: &Value, object: &Object| names(owner, object.key.kind, object.name());
@@ -109,13 +110,13 @@ impl Work<'_> {
         (!unchanged).then_some(owners)
     }
 
-    /// Gives a pod's claims the owners that the retention policy asks for. Returns whether any claim changes.
+    /// Gives a pod's claims the owners that the retention policy requires, and returns whether any claim changes.
     pub(super) fn own_claims(&mut self, ordinal: i64, pod: &Object) -> bool {
         let mut changes = false;
         for claim in self.claims(ordinal) {
             let Some(owners) = self.new_owners(&claim, ordinal, pod) else { continue };
             if !changes {
-                // A set that is deleted and orphans its claims may be known as living still.
+                // A set that is being deleted with its claims orphaned may still seem to be living.
                 self.plan.then(Request::confirm(self.set, "retention"));
             }
             let mut value = claim.value.clone();

@@ -1,4 +1,4 @@
-//! The pods of a StatefulSet.
+//! Pods of a StatefulSet.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
 impl Work<'_> {
-    /// Creates a pod, after its claims. It is not created beside claims that are about to go.
+    /// Creates a pod after its claims, but not while these are about to be deleted.
     pub(super) fn create(&mut self, ordinal: i64) {
         match self.obstacle(ordinal) {
             None => {}
@@ -38,7 +38,8 @@ impl Work<'_> {
         self.plan.then(request);
     }
 
-    /// Pods below the partition, or the first ones while nothing says otherwise, are of the current revision.
+    /// Returns the pod of an ordinal. Pods below the partition, or the first ones if nothing else is specified, have the current
+    /// revision.
     fn pod(&self, ordinal: i64) -> Value {
         let rolling = &self.spec()["updateStrategy"]["rollingUpdate"];
         let current = self.rolls()

@@ -78,7 +78,7 @@ fn a_roll_goes_from_the_last_to_the_partition_and_back() {
     assert_eq!(status["currentRevision"], status["updateRevision"]);
     change(&mut world, |value| value["spec"]["template"]["spec"]["containers"][0]["image"] = "web:1".into());
     assert_eq!(images(&world), ["web:1", "web:1", "web:1"]);
-    // The first revision is the third now.
+    // The first revision is now the third.
     let mut numbers: Vec<_> =
         world.of_kind(Kind::ControllerRevision).iter().map(|one| one["revision"].as_i64().unwrap()).collect();
     numbers.sort_unstable();
@@ -119,13 +119,13 @@ fn claims_follow_the_retention_policy() {
     assert_eq!(owners(&deleted, "data-web-1"), ["StatefulSet"]);
     change(&mut deleted, |value| value["spec"]["replicas"] = 1.into());
     assert_eq!(owners(&deleted, "data-web-0"), ["StatefulSet"]);
-    // The collector of owner references takes it along with the pod, which does not wait for it.
+    // The owner-reference collector deletes it with the pod, which does not wait for it.
     assert_eq!(owners(&deleted, "data-web-1"), ["Pod"]);
     let owner = &deleted.get(Kind::PersistentVolumeClaim, "data-web-1")["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &Value::Null));
 }
 
-/// A set of two with a claim for each, which are deleted when it is scaled down.
+/// Returns a set of two with a claim for each, which are deleted when it is scaled down.
 fn with_claims() -> World {
     world(&json!({"replicas": 2,
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
@@ -159,7 +159,7 @@ fn a_pod_waits_for_the_end_of_the_claim_that_the_one_before_it_left() {
     assert_eq!(world.names(Kind::PersistentVolumeClaim), ["data-web-0", "data-web-1"]);
 }
 
-/// The collector of owner references removes the pod from the claim's owners before the pod can end.
+/// The owner-reference collector removes the pod from the claim's owners before the pod can end.
 #[test]
 fn a_pod_that_orphans_its_dependents_gets_no_claim() {
     let mut world = with_claims();

@@ -1,5 +1,4 @@
-//! Claims and volumes are bound to each other. What becomes of a volume whose claim is gone is up to the collector of
-//! volumes.
+//! Binding of claims and volumes to each other. The collector of volumes handles those whose claim is gone.
 
 use std::sync::Arc;
 
@@ -15,8 +14,8 @@ use crate::object::{Object, map, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// A claim or a volume is reconciled when it changes, or when the other one does that it names; all unbound claims when a volume
-/// becomes free or a class appears.
+/// Reconciles a claim or a volume when it or its counterpart changes, and all unbound claims when a volume becomes free or a class
+/// appears.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -60,7 +59,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// A claim that was bound stays so, or is lost.
+/// Keeps a claim bound, or marks it as lost.
 fn keep_bound(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     let name = text(&claim.spec()["volumeName"]);
     let volume = view.store.find(Kind::PersistentVolume, "", name);
@@ -87,7 +86,7 @@ fn keep_bound(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     }
 }
 
-/// Looks for the volume of a claim that has none yet.
+/// Searches for the volume of an unbound claim.
 fn find_volume(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     let named = text(&claim.spec()["volumeName"]);
     if !named.is_empty() {
@@ -122,7 +121,7 @@ fn find_volume(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     let class = class_of(view, claim);
     let node = claim.annotation(SELECTED_NODE);
     if waits_for_consumer(class) && node.is_none() {
-        // A volume that was reserved for the claim has been chosen already.
+        // A volume that was reserved for the claim has already been chosen.
         let mut reserved = view.store.volumes_of(&claim.key.namespace, claim.name());
         if !reserved.any(|volume| names(volume, claim)) {
             let message = "waiting for first consumer to be created before binding";
@@ -144,7 +143,7 @@ fn find_volume(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     }
 }
 
-/// Says on the claim who is to make a volume for it.
+/// Annotates the claim with the provisioner that is to create a volume for it.
 fn ask_provisioner(claim: &Object, class: &Object, plan: &mut Plan) {
     let provisioner = text(&class.value["provisioner"]);
     if provisioner == NO_PROVISIONER || claim.annotation(STORAGE_PROVISIONER) == Some(provisioner) {
@@ -162,7 +161,7 @@ fn ask_provisioner(claim: &Object, class: &Object, plan: &mut Plan) {
     plan.then(Request::update(&claim.key, value, "provision").noting(note, None));
 }
 
-/// Four writes, each only where something is missing: the volume and its phase, the claim and its status.
+/// Makes up to four writes, as far as something is missing: the volume and its phase, the claim and its status.
 fn bind(volume: &Object, claim: &Object, plan: &mut Plan) {
     let mut value = volume.value.clone();
     if value["spec"]["claimRef"]["uid"] != *claim.uid {
@@ -192,13 +191,13 @@ fn bind(volume: &Object, claim: &Object, plan: &mut Plan) {
     status.insert("phase".into(), "Bound".into());
     status.insert("accessModes".into(), has["accessModes"].clone());
     if !was_bound || !status.contains_key("capacity") {
-        // Once it is bound, whoever resizes it shows the new size.
+        // Once it is bound, the controller that resizes it shows the new size.
         status.insert("capacity".into(), has["capacity"].clone());
     }
     write_status(claim, &value, status.into(), plan);
 }
 
-/// Writes another status, on top of what the plan has made of the claim: a status update writes annotations, too.
+/// Writes another status on top of the plan's other changes of the claim: a status update writes annotations, too.
 fn write_status(claim: &Object, value: &Value, status: Value, plan: &mut Plan) {
     if status != *claim.status() {
         let mut value = value.clone();
@@ -216,7 +215,7 @@ fn set_phase(volume: &Object, value: &Value, phase: &str, plan: &mut Plan) {
     plan.then(Request::update_status(&volume.key, value, "status"));
 }
 
-/// The phase of a volume that has a claim, or is free for one.
+/// Updates the phase of a volume that has a claim, or is free for one.
 fn keep_volume(view: &View<'_>, volume: &Arc<Object>, plan: &mut Plan) {
     let reference = &volume.spec()["claimRef"];
     if reference.is_null() || text(&reference["uid"]).is_empty() {
@@ -232,7 +231,7 @@ fn keep_volume(view: &View<'_>, volume: &Arc<Object>, plan: &mut Plan) {
     }
 }
 
-/// The claim got another volume: this one is free again.
+/// Frees a volume whose claim was bound to another one.
 fn release(volume: &Object, plan: &mut Plan) {
     let mut value = volume.value.clone();
     if let Some(spec) = value["spec"].as_object_mut() {

@@ -1,5 +1,5 @@
-//! Claims for the generic ephemeral volumes of pods: each is named after pod and volume, and is the pod's own, so that it is collected
-//! with it.
+//! Claims for the generic ephemeral volumes of pods. Each is named after its pod and volume, and owned by the pod, so that it is
+//! collected with it.
 
 use serde_json::{Map, Value, json};
 
@@ -9,15 +9,15 @@ use crate::object::{Object, items, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// The reason of Events about volumes whose claim cannot be had.
+/// Reason of Events about volumes whose claim cannot be created.
 const FAILED: &str = "FailedBinding";
 
-/// The name of the claim of a volume.
+/// Returns the name of the claim of a volume.
 pub(super) fn claim_name(pod: &Object, volume: &Value) -> String {
     format!("{}-{}", pod.name(), text(&volume["name"]))
 }
 
-/// Why a claim of this name is not that of a pod's volume; `None` if it is.
+/// Explains why a claim of this name does not belong to a pod's volume; `None` if it does.
 pub(super) fn stranger(pod: &Object, claim: &Object) -> Option<String> {
     let is_own = claim.controller.as_deref() == Some(&*pod.uid);
     let (namespace, pod) = (pod.namespace(), pod.name());
@@ -29,7 +29,7 @@ pub(super) fn stranger(pod: &Object, claim: &Object) -> Option<String> {
     })
 }
 
-/// A pod is reconciled when it appears, and when a claim that it needs is gone. Its volumes never change.
+/// Reconciles a pod when it appears, and when a claim that it needs is gone. Its volumes never change.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     match (&change.before, &change.after) {
         (None, Some(pod))

@@ -1,5 +1,5 @@
-//! The simulated provisioner: volumes without storage for the classes that name it, larger ones on request, and their deletion
-//! after use.
+//! The simulated provisioner: creates volumes without storage for the classes that name it, expands them on request, and deletes
+//! them after use.
 
 use serde_json::{Value, json};
 
@@ -12,17 +12,17 @@ use crate::object::{Object, map, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// The class that is there at the start.
+/// Class that exists at the start.
 const CLASS: &str = "standard";
-/// Holds a volume until its storage is deleted.
+/// Finalizer that keeps a volume until its storage is deleted.
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// The default class is reconciled once, at the start: it is not recreated when a user deletes it.
+/// Returns the default class, to reconcile it once at the start: it is not recreated when a user deletes it.
 pub(crate) fn first_keys() -> Vec<Key> {
     vec![Kind::StorageClass.key("", CLASS)]
 }
 
-/// Claims and volumes are reconciled when they change, and unbound claims when a class does.
+/// Reconciles claims and volumes when they change, and unbound claims when a class does.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.after.as_ref() else { return };
     match object.key.kind {
@@ -54,7 +54,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// The default class, unless there is another one.
+/// Returns the default class, unless there is another one.
 fn class(view: &View<'_>) -> Value {
     let is_default = super::default_class(view).is_none();
     json!({
@@ -106,7 +106,7 @@ fn provision(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     plan.then(Request::create(Kind::PersistentVolume, "", volume, "provision").noting(note, None));
 }
 
-/// Expands a claim that requests more, where its class allows that.
+/// Expands a claim that requests more, if its class allows that.
 fn resize(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     let volume = view.store.find(Kind::PersistentVolume, "", text(&claim.spec()["volumeName"]));
     let Some(volume) = volume.filter(|volume| is_ours(volume)) else { return };
@@ -133,7 +133,7 @@ fn is_ours(volume: &Object) -> bool {
     volume.annotation(PROVISIONED_BY) == Some(PROVISIONER) && volume.spec()["csi"]["driver"] == DRIVER
 }
 
-/// Deletes a released volume if its policy says so. There is no storage to delete first, so the finalizer is removed at once.
+/// Deletes a released volume if its policy says so. There is no storage to delete first, so the finalizer is removed immediately.
 fn reclaim(view: &View<'_>, volume: &Object, plan: &mut Plan) {
     let claimed = claim_key(volume).and_then(|key| view.store.get(&key));
     let in_use = claimed.is_some_and(|claim| volume.spec()["claimRef"]["uid"] == *claim.uid);

@@ -46,7 +46,7 @@ fn a_claim_gets_the_smallest_volume_that_is_large_enough() {
     assert_eq!(bound["status"], status);
     assert_eq!((&used["spec"]["claimRef"]["uid"], &used["status"]["phase"]), (uid, &"Bound".into()));
     assert_eq!(phase(&world, Kind::PersistentVolume, "small"), "Available");
-    // The volume is deleted by force: its data is lost.
+    // The volume is deleted by force, so its data is lost.
     world.delete(&Kind::PersistentVolume.key("", "fitting"), None);
     world.settle();
     assert_eq!(phase(&world, Kind::PersistentVolumeClaim, "data"), "Lost");
@@ -193,11 +193,11 @@ fn an_ephemeral_volume_gets_a_claim_of_its_pod() {
         "blockOwnerDeletion": true}]);
     assert_eq!((&metadata["labels"], &metadata["ownerReferences"]), (&json!({"l": "1"}), &owner));
     assert_eq!((&metadata["annotations"]["a"], &made["status"]["phase"]), (&json!("1"), &json!("Bound")));
-    // It is created again where it is deleted.
+    // It is recreated if it is deleted.
     world.delete(&Kind::PersistentVolumeClaim.key("default", "user-scratch"), None);
     world.settle();
     assert_ne!(world.get(Kind::PersistentVolumeClaim, "user-scratch")["metadata"]["uid"], metadata["uid"]);
-    // One that was there before is not used, and has to make way.
+    // A claim that existed before is not used, and has to be deleted first.
     world.create(Kind::PersistentVolumeClaim, claim("other-scratch", &"standard".into()));
     world.create(Kind::Pod, with("other"));
     world.settle();

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &BackupOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Without other instructions, the server on a data directory is the one that left its kubeconfig there.
+/// Returns how to reach the server. By default, the server on a data directory is the one that left its kubeconfig there.
 fn server_access(options: &BackupOptions) -> Access {
     let mut access = options.access.clone();
     let left = options.data_dir.as_ref().map(|folder| folder.join(kubeconfig::FILE_NAME));

@@ -1,5 +1,5 @@
-//! Completion, as the shells' scripts ask for it (`kubegc complete -- WORD…`), and kubectl of a plugin (`kubectl_complete-gc
-//! WORD…`): the last word is to be completed. Answers one completion per line, and then a directive.
+//! Completes the last word, for the shells' scripts (`kubegc complete -- WORD…`) and for kubectl, which completes a plugin with
+//! `kubectl_complete-gc WORD…`. Prints one completion per line, and then a directive.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use gc_process::access::{self, Access};
 
 use crate::arguments;
 
-/// cobra's directive for a shell: names of files.
+/// cobra's directive that tells a shell to complete file names.
 const FILES: &str = ":0";
-/// cobra's directive for a shell: no names of files.
+/// cobra's directive that tells a shell not to complete file names.
 const NO_FILES: &str = ":4";
-/// Maximum duration of the server's answer.
+/// Maximum wait for the server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Completions that are answered at most.
+/// Maximum number of completions in an answer.
 const MAXIMUM_COMPLETIONS: usize = 500;
-/// Flags and arguments whose values have these names are files.
+/// Value names of the flags and arguments that take a file.
 const OF_FILES: [&str; 2] = ["FILE", "DIR"];
 /// The flag for a namespace.
 const NAMESPACE: &str = "namespace";
 /// The flag for a list of collectors.
 const CONTROLLERS: &str = "controllers";
-/// The value name of arguments that are objects.
+/// Value name of arguments that are objects.
 const OF_OBJECTS: &str = "OBJECT";
 
 /// Options of `kubegc complete`.
@@ -39,13 +39,13 @@ pub(crate) struct Options {
 /// Item to complete.
 #[derive(Debug, PartialEq, Eq)]
 enum CompletionKind {
-    /// These words are all there are.
+    /// One of these words; there are no others.
     Words(Vec<String>),
     /// The name of a file.
     File,
-    /// A resource that begins so.
+    /// A resource whose name begins with this text.
     Resource(String),
-    /// The name of an object that begins so, after this prefix of the word.
+    /// An object whose name begins with `begin`; `prefix` is the part of the word before it.
     Name { kind: String, begin: String, prefix: String },
 }
 
@@ -54,7 +54,7 @@ fn matching<'a>(all: impl IntoIterator<Item = &'a str>, prefix: &str, begin: &st
     CompletionKind::Words(fitting.map(|one| format!("{prefix}{one}")).collect())
 }
 
-/// The flag of a word, and whether its value is the next word.
+/// Returns the flag that a word names, and whether its value is the next word.
 fn flag<'a>(command: &'a Command, word: &str) -> Option<(&'a Arg, bool)> {
     let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
     let is_named = |arg: &&Arg| match name.strip_prefix("--") {
@@ -71,7 +71,7 @@ fn is_of(arg: &Arg, names: &[&str]) -> bool {
     arg.get_value_names().into_iter().flatten().any(|name| names.contains(&name.as_str()))
 }
 
-/// A value of a flag or of an argument that is not an object.
+/// Completes the value of a flag, or of an argument that is not an object.
 fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
     let possible = arg.get_possible_values();
     if !possible.is_empty() {
@@ -101,7 +101,7 @@ fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
     }
 }
 
-/// The last collector of a list: each may be enabled, or disabled with a `-` before it.
+/// Completes the last collector of a list: each may be enabled, or disabled with a leading `-`.
 fn controllers(prefix: &str, begin: &str) -> CompletionKind {
     let (before, last) = begin.rsplit_once(',').map_or(("", begin), |(before, last)| (before, last));
     let before = if before.is_empty() { prefix.to_owned() } else { format!("{prefix}{before},") };
@@ -110,7 +110,7 @@ fn controllers(prefix: &str, begin: &str) -> CompletionKind {
     matching(all, &format!("{before}{sign}"), last)
 }
 
-/// Words before the last one.
+/// The words before the one to complete.
 struct Line<'a> {
     /// The command that they lead to.
     command: &'a Command,
@@ -187,7 +187,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The cluster that the flags name, and the namespace.
+    /// Returns the cluster and the namespace that the flags name.
     fn meant(&self) -> anyhow::Result<(Access, Option<String>)> {
         #[derive(Parser)]
         #[command(no_binary_name = true)]
@@ -204,9 +204,9 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Prints what fits. A server that does not answer has no names to offer.
+/// Prints the completions that fit. A server that does not answer adds none.
 pub(crate) fn complete(mut command: Command, words: &[String]) -> anyhow::Result<()> {
-    // Commands get the flags of those above them.
+    // `build` passes the flags of a command down to its subcommands.
     command.build();
     let (last, before) = words.split_last().map_or(("", words), |(last, before)| (last.as_str(), before));
     let line = Line::of(&command, before);

@@ -18,7 +18,8 @@ pub(crate) struct CompletionOptions {
     shell: Shell,
 }
 
-/// Writes the completions of a shell to the output. In these three shells the program completes itself, with names of objects.
+/// Writes the completion script of a shell to standard output. In these three shells the script calls this program, which also
+/// completes the names of objects.
 pub(crate) fn run(mut command: Command, options: &CompletionOptions) -> anyhow::Result<()> {
     let mut text = Vec::new();
     match options.shell {

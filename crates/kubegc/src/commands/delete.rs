@@ -86,7 +86,7 @@ pub(crate) fn run(options: &DeleteOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Asks for the deletions. Why some were not accepted.
+/// Sends the deletions. Returns the errors of those that were not accepted.
 async fn send_all(
     client: &ApiClient,
     targets: &[(NamedObject, Target)],
@@ -96,7 +96,7 @@ async fn send_all(
     for (named, target) in targets {
         let is_sent = match plan::send(client, named, target, cascade).await {
             Ok(()) => true,
-            // The deletion of another object may have taken it along.
+            // Deleting another of the objects may have deleted this one as well.
             Err(error) if error.downcast_ref::<NotDeleted>().is_some_and(NotDeleted::is_gone) => false,
             Err(error) => {
                 failures.push(error);

@@ -1,4 +1,4 @@
-//! `kubegc demo`: a shop is built, and three kinds of deletion are played on it.
+//! `kubegc demo`: builds a shop and plays three kinds of deletion on it.
 
 mod shop;
 mod sink;
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     log_level: String,
 }
 
-/// Plays it. Fails if an end state is not as it should be.
+/// Plays the demonstration. Fails if an end state is wrong.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     logging::start(&LogOptions::text(&options.log_level))?;
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -54,11 +54,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let begun = Instant::now();
         let sink = Arc::new(AuditSink::default());
         let server = ServerOptions::in_process();
-        // Everything is in memory, and no kubeconfig is written: however this ends, nothing is left behind.
+        // Everything is in memory, and no kubeconfig is written, so nothing is left behind however the demonstration ends.
         let up = Up::start(
             &server,
             &ControllerOptions::default(),
-            // The pods of the shop are its own.
+            // No workload controllers: the demonstration creates the shop's pods itself.
             &WorkloadOptions::off(),
             Some(sink.clone()),
             &CollectorClock::default(),
@@ -186,7 +186,7 @@ impl Stage {
             .iter()
             .map(|title| self.actor(title).map(|a| a.uid.clone()))
             .collect::<Result<_, _>>()?;
-        // The outcome of a request may be known after the watch has shown what it did.
+        // The watch may show the effect of a request before its outcome is known.
         let answered = |uid: &Uid, by_collector: bool| {
             let seen = self.sink.of(uid);
             seen.pending == 0 && (!by_collector || seen.reason.is_some())
@@ -248,7 +248,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Reads everything that should be there, live.
+    /// Reads every object that should still exist from the store.
     async fn report_kept(&mut self, act: &Act, gone: &[&str]) -> anyhow::Result<()> {
         let mut kept = 0;
         let mut lines = Vec::new();
@@ -288,7 +288,7 @@ impl Stage {
         found.with_context(|| format!("{title} is not on the stage"))
     }
 
-    /// Prints what is not gone; what lost its owner stands at the top level.
+    /// Prints the objects that are left; those that lost their owner are at the top level.
     fn print_tree(&mut self, gone: &[&str]) -> std::io::Result<()> {
         let mut children: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
         let is_gone = |title: &str| gone.contains(&title);
@@ -342,7 +342,7 @@ fn took(begun: Instant) -> String {
     format!("{:.0} ms", begun.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Colours, on a terminal only.
+/// Colours output on a terminal, and only there.
 #[derive(Clone, Copy)]
 struct Paint(bool);
 

@@ -93,7 +93,7 @@ impl FailOn {
     }
 }
 
-/// Something is wrong, and the output says so.
+/// Something is wrong, as the output already says.
 #[derive(Debug, thiserror::Error)]
 #[error("something is wrong")]
 pub(crate) struct Unhealthy;

@@ -1,8 +1,8 @@
-//! The control plane that test frameworks start: `kube-apiserver` and `etcd`, which this binary is where it is called so.
+//! The control plane that test frameworks start: called as `kube-apiserver` or `etcd`, this binary acts as that program.
 //!
-//! controller-runtime's envtest, fabric8's kube-api-test and their like look for the two programs in a folder, pass the
-//! flags of the real ones, and wait for `/healthz` and `/health`. Objects are kept in memory; the etcd answers and keeps
-//! nothing. No collector runs unless `KUBEGC_ENVTEST_CONTROLLERS` names some.
+//! controller-runtime's envtest, fabric8's kube-api-test and similar frameworks expect the two programs in a directory, pass the
+//! flags of the real ones, and wait for `/healthz` and `/health`. The API server keeps objects in memory; the etcd only answers and
+//! stores nothing. No collector runs unless `KUBEGC_ENVTEST_CONTROLLERS` enables some.
 
 mod access;
 mod apiserver_flags;
@@ -43,9 +43,9 @@ const ENABLE_PLUGINS: &str = "enable-admission-plugins";
 const DEFAULT_PORT: u16 = 6443;
 /// Upstream's default of `--service-cluster-ip-range`.
 const SERVICE_RANGE: &str = "10.0.0.0/24";
-/// Where etcd listens by default.
+/// Address on which etcd listens by default.
 const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
-/// Names the version of Kubernetes to serve; it goes before the one in the name of the program's folder.
+/// The Kubernetes version to serve. It overrides the version in the name of the program's directory.
 const KUBERNETES_VERSION: &str = "KUBEGC_ENVTEST_KUBERNETES_VERSION";
 
 /// The flags of etcd that test frameworks and their users pass.
@@ -74,10 +74,10 @@ const ETCD_FLAGS: &[Flag] = &[
     ignored("wal-dir"),
 ];
 
-/// Says, in the script that is the etcd of an archive, which of the two programs is meant.
+/// Set by the script that stands in for etcd in an archive, to select one of the two programs.
 const PROGRAM: &str = "KUBEGC_ENVTEST_PROGRAM";
 
-/// Runs the program that this process was called as, if that is one of the two.
+/// Runs the program under whose name this process was started, if that is one of the two.
 pub(crate) fn called_as(name: &str) -> Option<ExitCode> {
     let is_etcd =
         name == "kube-apiserver" && std::env::var_os(PROGRAM).is_some_and(|program| program == "etcd");
@@ -90,8 +90,8 @@ pub(crate) fn called_as(name: &str) -> Option<ExitCode> {
     }
 }
 
-/// The version of Kubernetes that a program of a folder serves: that of the environment, else that of the name that
-/// setup-envtest gives such a folder, `1.37.0-linux-amd64`.
+/// Returns the Kubernetes version that a program in a directory serves: the one in the environment, or else the one in the name
+/// that setup-envtest gives such a directory, `1.37.0-linux-amd64`.
 fn kubernetes_version() -> Result<KubernetesVersion, UsageError> {
     if let Ok(text) = std::env::var(KUBERNETES_VERSION) {
         return text.parse().map_err(|error| UsageError::new(format!("{KUBERNETES_VERSION}: {error}")));
@@ -107,14 +107,14 @@ fn version_of_folder(name: &str) -> Option<KubernetesVersion> {
     minor.parse().ok()
 }
 
-/// Reads the flags, and runs what they are for.
+/// Parses the flags and runs the program.
 fn program(
     name: &str,
     known: &[Flag],
     arguments: impl Iterator<Item = String>,
     run: impl FnOnce(&GivenFlags) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
-    // The real programs end with 1 where a flag is unknown, and test frameworks show what is said.
+    // The real programs exit with 1 on an unknown flag, and test frameworks show their output.
     let given = flags::parse(known, arguments)?;
     let kubernetes_version = kubernetes_version()?;
     if given.help || given.version {
@@ -138,7 +138,7 @@ fn program(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The collectors that the environment asks for; `None` for none.
+/// Returns the collectors that the environment enables; `None` for none.
 fn controllers() -> Option<Vec<String>> {
     let words = std::env::var(CONTROLLERS).ok()?;
     let words = words.split(',').map(str::trim).filter(|word| !word.is_empty());
@@ -168,7 +168,7 @@ fn plugins(given: &GivenFlags, flag: &str) -> anyhow::Result<Vec<String>> {
             return Err(UsageError::new(format!("{flag} plugin {name:?} is unknown")).into());
         }
     }
-    // Plugins that are always on need not be requested.
+    // Asking for a plugin that is always on has its effect.
     others.retain(|name| flag != ENABLE_PLUGINS || !PERMANENT_PLUGINS.contains(name));
     if !others.is_empty() {
         eprintln!("kube-apiserver (kubegc): --{flag}: without effect: {}", others.join(", "));
@@ -176,7 +176,7 @@ fn plugins(given: &GivenFlags, flag: &str) -> anyhow::Result<Vec<String>> {
     Ok(ours)
 }
 
-/// The range of addresses of Services: the first of two, as there is one family of addresses.
+/// Returns the address range of Services: the first of two, because there is one address family.
 fn service_range(given: &GivenFlags) -> &str {
     let given = given.last("service-cluster-ip-range").unwrap_or(SERVICE_RANGE);
     given.split(',').next().filter(|range| !range.is_empty()).unwrap_or(SERVICE_RANGE)
@@ -202,7 +202,7 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
         None => Ipv4Addr::LOCALHOST.into(),
     };
     let mut enabled = plugins(given, ENABLE_PLUGINS)?;
-    // On by default in the real program, which frameworks without a controller of accounts know, and turn it off.
+    // On by default in the real program. Frameworks know that, and turn it off where no controller creates ServiceAccounts.
     enabled.push("ServiceAccount".to_owned());
     let options = ServerOptions {
         kubernetes_version: kubernetes_version()?,
@@ -219,7 +219,7 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
             .to_owned(),
         keys: access::keys(given)?,
         given: Some(given.shown()),
-        // Beside collectors, whose clock tests set ahead, it would expire at once.
+        // With collectors, whose clock tests set ahead, the identity would expire at once.
         keeps_identity: controllers().is_none(),
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
@@ -247,7 +247,7 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
     })
 }
 
-/// Answer of etcd's health endpoint.
+/// Answers requests to etcd's health endpoint.
 struct EtcdHealth;
 
 impl Pages for EtcdHealth {
@@ -267,7 +267,7 @@ impl Pages for EtcdHealth {
     }
 }
 
-/// The addresses of `http://host:port,…`.
+/// Parses the addresses in `http://host:port,…`.
 fn client_addresses(urls: &str) -> anyhow::Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     for url in urls.split(',') {

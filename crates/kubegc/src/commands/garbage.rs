@@ -1,4 +1,4 @@
-//! `kubegc garbage`: what nothing uses, with sizes. It never deletes anything; `--quarantine` marks it.
+//! `kubegc garbage`: reports unused objects, with sizes. It never deletes anything; `--quarantine` marks them.
 
 mod quarantine;
 
@@ -113,8 +113,8 @@ pub(crate) fn run(options: &GarbageOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks the drivers what they store, and then the cluster what it uses of it. A driver that does not say it is an error, and the others
-/// are reported.
+/// Asks the drivers which volumes they store, and then the cluster which of them it uses. A driver that cannot list its volumes
+/// causes an error, and the others are still reported.
 async fn orphaned_volumes(options: &GarbageOptions) -> anyhow::Result<()> {
     let exclusive: BTreeSet<String> = options.exclusive_storage.iter().cloned().collect();
     let drivers: BTreeSet<&str> = options.orphaned_volumes.iter().map(DriverEndpoint::driver).collect();

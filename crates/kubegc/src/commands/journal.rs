@@ -1,4 +1,4 @@
-//! `kubegc journal`: what was done and why.
+//! `kubegc journal`: shows what the collectors did, and why.
 
 use std::io::Write as _;
 
@@ -69,7 +69,7 @@ pub(crate) struct JournalOptions {
     access: Access,
 }
 
-/// The collectors by their names, and by those that --controllers also takes.
+/// Accepts the collectors by their names, and by the names that --controllers also accepts.
 fn known_collectors() -> impl TypedValueParser<Value = String> {
     let of = |name: &'static str| {
         let controller = Controller::ALL.into_iter().find(|controller| controller.name() == name);
@@ -81,7 +81,7 @@ fn known_collectors() -> impl TypedValueParser<Value = String> {
     })
 }
 
-/// An object as all commands take it: its namespace is a flag of its own.
+/// Parses an object as all commands do; its namespace is a separate flag.
 pub(super) fn object(text: &str) -> Result<Object, UsageError> {
     let expected = || {
         UsageError::new(format!(
@@ -148,7 +148,7 @@ pub(crate) fn run(options: &JournalOptions) -> Result<()> {
     })
 }
 
-/// Where a journal has entries, but none that are asked for, the question may be wrong.
+/// Prints a hint if a journal has entries, but none that match the query: the query may be wrong.
 async fn hint(source: &Source, query: &Query) {
     let any = Selection { tail: 1, ..Selection::default() };
     if *query == (Query { without_barriers: query.without_barriers, ..Query::default() })
@@ -163,10 +163,11 @@ async fn hint(source: &Source, query: &Query) {
     screen::complain!("hint: the journal of {source} has other entries, and none for these flags{object}");
 }
 
-/// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.
+/// Replaces the resource in a query by the name that journal entries use, if the server knows it under another one. Reports whether
+/// it did.
 pub(super) async fn rename(access: &Access, query: &mut Query) -> bool {
     let Some(called) = query.resource_name() else { return false };
-    // A journal can be read without its server.
+    // A journal can be read while its server is unreachable.
     let Ok(client) = access.connect().await else { return false };
     let Ok(gatherer) = Gatherer::new(client, gather::now()).await else { return false };
     match gatherer.catalog.find(called).map(|found| found[0].name.to_string()) {
@@ -191,7 +192,7 @@ fn warn(found: &Found) {
     }
 }
 
-/// Says what of a journal could not be read, and what it does not keep.
+/// Returns warnings about the parts of a journal that could not be read or are not kept.
 pub(super) fn warnings(found: &Found) -> Vec<String> {
     let mut warnings = found.failures.clone();
     if found.unreadable > 0 {
@@ -207,7 +208,7 @@ pub(super) fn warnings(found: &Found) -> Vec<String> {
     warnings
 }
 
-/// Prints what there is, and then entries as they are made, a line each.
+/// Prints the entries found, and then each new one, a line each.
 async fn follow(
     options: &JournalOptions,
     selection: &Selection,
@@ -218,14 +219,14 @@ async fn follow(
     let show = |entry: &Value| {
         let text =
             if is_json { screen::visible_json(&entry.to_string()) } else { journal::followed_line(entry) };
-        // A closed pipe ends it.
+        // A closed pipe ends the loop.
         Ok(writeln!(screen::stdout(), "{text}")?)
     };
     if !is_json && screen::has_headings() {
         writeln!(screen::stdout(), "{}", journal::followed_headings())?;
     }
     found.entries.iter().try_for_each(show)?;
-    // Entries between the two answers have a higher number than all those found.
+    // Entries written between the two queries have a higher number than all those found.
     let last = found.entries.iter().filter_map(|entry| entry["number"].as_u64()).max().unwrap_or_default();
     source.follow(selection, last, show).await
 }

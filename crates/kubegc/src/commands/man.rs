@@ -13,7 +13,7 @@ pub(crate) struct ManOptions {
     folder: PathBuf,
 }
 
-/// Writes one page for each command.
+/// Writes one page per command.
 pub(crate) fn run(command: Command, options: &ManOptions) -> anyhow::Result<()> {
     let folder = &options.folder;
     std::fs::create_dir_all(folder)

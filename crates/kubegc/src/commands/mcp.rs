@@ -1,4 +1,4 @@
-//! `kubegc mcp`: the questions as tools of the Model Context Protocol, over standard input and output. It changes nothing.
+//! `kubegc mcp`: serves the queries as tools of the Model Context Protocol, over standard input and output. It changes nothing.
 
 mod arguments;
 mod tools;
@@ -13,7 +13,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 
 use tools::Tools;
 
-/// Longest message of a client, bytes: questions are short.
+/// Maximum size of a client's message, in bytes; queries are short.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
 /// Options of `kubegc mcp`.

@@ -56,7 +56,7 @@ impl From<Collect> for gc_node::Collect {
 /// Collect unused images and dead containers on this node, over the container runtime's socket
 #[derive(Args, Debug)]
 #[command(
-    // Every option may also follow the subcommand, where people look for it.
+    // Every option may also follow the subcommand, where people expect it.
     mut_args(|argument| argument.global(true)),
     after_help = "Without a subcommand, runs as a daemon: images every five minutes, containers every minute.\n\
     See docs/node-agent.md for how to hand collection over from a kubelet on the same node."
@@ -87,7 +87,7 @@ pub(crate) struct NodeOptions {
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
     /// Kubeconfig file, to read the pods of this node; "" for none [default: in a pod $KUBECONFIG or its service account, else none]
-    // Not clap's own parser of paths, which refuses an empty one.
+    // clap's own parser of paths refuses an empty one.
     #[arg(long, help_heading = access::HEADING, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
     /// Give up and retry a request to the API server after this time
@@ -195,7 +195,7 @@ fn in_runtime(work: impl Future<Output = Result<()>>) -> Result<()> {
     runtime.block_on(work.boxed_local())
 }
 
-/// Answers about all nodes: a person asks a cluster, and no runtime.
+/// Reports on all nodes. It queries the cluster, as a person would, and no container runtime.
 async fn fleet_of(options: NodeOptions) -> Result<()> {
     let kubeconfig = options.kubeconfig.as_ref().filter(|path| !path.as_os_str().is_empty());
     let timeout = access::patience(&options.request_timeout)?;
@@ -204,7 +204,7 @@ async fn fleet_of(options: NodeOptions) -> Result<()> {
     fleet::show(client, namespace, options.output, &mut gc_process::screen::stdout()).await
 }
 
-/// Reads a file, and returns its document and text.
+/// Reads a file, and returns its parsed document and its text.
 fn read_file(path: &PathBuf) -> Result<(Value, String)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let value = parse_file(&text).with_context(|| format!("{} is not valid YAML", path.display()))?;
@@ -249,7 +249,7 @@ async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
     };
     let stop = standing.as_ref().map(|standing| &standing.stop);
     let Some(client) = connect(endpoint, client_options(&settings, &metrics), stop).await? else {
-        // A daemon has done what it was asked to, a pass has not.
+        // A stopped daemon has done its work; an interrupted pass has not.
         return if options.once {
             Err(anyhow::anyhow!("stopped before the runtime answered"))
         } else {
@@ -300,7 +300,7 @@ fn client_options(settings: &Settings, metrics: &Metrics) -> gc_cri::Options {
     }
 }
 
-/// Connects to the runtime. `None` if a stop was requested before it answered.
+/// Connects to the runtime. Returns `None` if a stop was requested before the runtime answered.
 async fn connect(
     endpoint: Endpoint,
     client_options: gc_cri::Options,
@@ -319,7 +319,7 @@ async fn connect(
     Ok(Some(client))
 }
 
-/// Answers a question.
+/// Answers a query.
 async fn answer(mut agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
     let (data_dir, format, out) = (&options.data_dir, options.output, &mut gc_process::screen::stdout());
     match options.command {
@@ -332,7 +332,7 @@ async fn answer(mut agent: Agent, options: &NodeOptions, collect: &[gc_node::Col
     }
 }
 
-/// State of an agent that removes something, from its start on, even if the runtime does not answer yet.
+/// State of an agent that removes something. It exists from the start, even before the runtime answers.
 struct Standing {
     locks: Locks,
     stop: Stop,
@@ -341,7 +341,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// Waits for signals, keeps other agents out and, for a daemon, serves metrics and health.
+    /// Installs the signal handlers, keeps other agents out and, for a daemon, serves metrics and health.
     async fn take(
         options: &NodeOptions,
         endpoint: &Endpoint,
@@ -350,7 +350,7 @@ impl Standing {
         metrics: Arc<prometheus_client::registry::Registry>,
     ) -> Result<Self> {
         let stop = stop_on_signals()?;
-        // That the runtime is not there, or not for this user, is the first thing to say.
+        // Report first if the runtime is not running, or not accessible to this user.
         CriClient::reach(endpoint).await?;
         let standing = Self {
             stop,
@@ -433,7 +433,7 @@ async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>>
     Ok(Some(options.cluster.client(kubeconfig, Caller::Controller).await?.with_request_timeout(timeout)))
 }
 
-/// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).
+/// Warns of a kubelet that still collects beside this agent: two collectors on one node fight (section 19).
 fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
     match read_kubelet(path) {
         Ok(Some(kubelet)) => {
@@ -448,7 +448,7 @@ fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
     }
 }
 
-/// Reads the configuration of the kubelet; `None` where there is none, or it is in another place.
+/// Reads the configuration of the kubelet; `None` if this path has none.
 fn read_kubelet(path: &Path) -> Result<Option<Value>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(gc_process::yaml::from_str::<Value>(&text)?)),
@@ -486,7 +486,7 @@ fn kubelet_conflicts(kubelet: &Value, collect: &[Collect], config: &NodeConfig) 
     Vec::new()
 }
 
-/// The eviction thresholds of a kubelet. One that does not start with these settings evicts nothing.
+/// Returns the eviction thresholds of a kubelet. With settings that it refuses, the kubelet does not start, and evicts nothing.
 fn eviction_of(kubelet: &Value) -> Vec<Threshold> {
     let map = |name: &str| {
         let map = kubelet.get(name)?.as_object()?.iter();
@@ -500,7 +500,7 @@ fn eviction_of(kubelet: &Value) -> Vec<Threshold> {
     pressure::parse(&settings).unwrap_or_default()
 }
 
-/// At which share of available bytes a threshold on the image filesystem is crossed; 0 without one.
+/// Returns the highest percentage of available bytes at which a threshold on the image filesystem is crossed; 0 without one.
 fn highest_share(thresholds: &[Threshold]) -> f64 {
     let of_images = Signal { role: Role::Images, measure: Measure::Available };
     let share = |threshold: &Threshold| match threshold.limit {
@@ -516,7 +516,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// T175: a kubelet that would fight is named, and one that would empty the cache before this agent acts.
+    /// T175: the agent warns of a kubelet that would also collect, and of one that would empty the cache before this agent acts.
     #[test]
     fn a_kubelet_that_would_fight_is_named() {
         let both = [Collect::Images, Collect::Containers];

@@ -18,8 +18,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Changes the orders; answers which Lease it was, and the orders before. An error if a collector has to obey them, and
-    /// none does.
+    /// Changes the orders. Returns the Lease, and the orders before the change. Fails if a collector has to obey them, and none
+    /// does.
     pub(super) fn edit(
         &self,
         needs_collector: bool,
@@ -42,8 +42,7 @@ impl Target {
     }
 }
 
-/// Reports whether a collector obeys a Lease: one holds it, or the server is `kubegc up`, whose collectors obey the
-/// default one.
+/// Reports whether a collector obeys a Lease: either one holds it, or it is the default Lease and the server is `kubegc up`.
 async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
     let present = control::read(client, lease).await?;
     let is_held = present.is_some_and(|lease| {

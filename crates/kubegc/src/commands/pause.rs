@@ -1,4 +1,4 @@
-//! `kubegc pause`: has all collectors with a Lease send nothing.
+//! `kubegc pause`: stops all requests of the collectors with a Lease.
 
 use std::io::Write as _;
 

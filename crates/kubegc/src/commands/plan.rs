@@ -1,4 +1,4 @@
-//! `kubegc plan delete`: what a deletion leads to.
+//! `kubegc plan delete`: shows everything that a deletion would lead to.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub(crate) fn run(command: &PlanCommand) -> anyhow::Result<()> {
     if would_get_stuck { Err(PlanWouldGetStuck.into()) } else { Ok(()) }
 }
 
-/// Asks once and prints the plan. Whether something would get stuck.
+/// Queries the cluster once and prints the plan. Reports whether something would get stuck.
 async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
     let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;

@@ -96,7 +96,7 @@ impl Template {
     }
 }
 
-/// A policy as YAML.
+/// Returns a new policy as YAML.
 fn from_template(options: &NewOptions) -> String {
     let name = options.name.as_deref().unwrap_or(options.template.name());
     format!(
@@ -133,12 +133,12 @@ pub(crate) struct CheckOptions {
     access: Access,
 }
 
-/// A policy is invalid, and the output says so: exit code 1.
+/// A policy is invalid, as the output already says: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("a policy is invalid")]
 pub(crate) struct InvalidPolicy;
 
-/// Runs it.
+/// Runs a `policy` subcommand.
 pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     let options = match command {
         PolicyCommand::Check(options) => options,
@@ -168,7 +168,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     if checked.is_valid() { Ok(()) } else { Err(InvalidPolicy.into()) }
 }
 
-/// The policies of the files, in their order.
+/// The policies of the files, in order.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedPolicies {
     policies: Vec<CheckedPolicy>,
@@ -177,9 +177,9 @@ pub(crate) struct CheckedPolicies {
 #[derive(Debug)]
 struct CheckedPolicy {
     object: Value,
-    /// Each with its field.
+    /// Errors, each with its field.
     errors: Vec<String>,
-    /// The status that it would have in the cluster.
+    /// Status that the policy would have in the cluster.
     preview: Option<Value>,
 }
 
@@ -232,7 +232,7 @@ impl CheckedPolicy {
 }
 
 impl CheckedPolicies {
-    /// The policies of a text; the first would have this status.
+    /// Checks the policies of a text, with this status as the preview of the first.
     #[cfg(test)]
     fn with_preview(text: &str, status: Value) -> Self {
         let policies: Vec<Value> = gc_process::yaml::from_multiple(text).unwrap_or_default();
@@ -269,7 +269,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or("(no name)")
 }
 
-/// The status that a policy would have now, by the engine that decides it in a cluster.
+/// Returns the status that a policy would have now, as computed by the engine that applies it in a cluster.
 async fn preview(client: &ApiClient, object: &Value) -> anyhow::Result<Option<Value>> {
     let mut engine = PolicyEngine::new(object, ResourceId(0));
     let Some(policy) = engine.policy().cloned() else { return Ok(None) };
@@ -330,7 +330,7 @@ mod tests {
     const GOOD: &str = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
         spec: {target: {apiVersion: v1, kind: ConfigMap}, maxAge: 24h}\n";
 
-    /// The policies of a file with this text.
+    /// Checks the policies of a file with this text.
     fn checked(text: &str) -> CheckedPolicies {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();

@@ -1,4 +1,4 @@
-//! `kubegc protect`: deletions that must not happen, refused by the API server for every client.
+//! `kubegc protect`: has the API server refuse deletions that must not happen, for every client.
 
 mod kinds;
 #[cfg(test)]
@@ -24,13 +24,13 @@ use gc_process::{UsageError, preflight, reviews};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// The field manager of what is written.
+/// Field manager of everything this command writes.
 const FIELD_MANAGER: &str = "kubegc-protect";
 /// The resource of the rules.
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
-/// Longest reason, bytes.
+/// Maximum length of a reason, in bytes.
 const LONGEST_REASON: usize = 500;
-/// Protected objects that are named.
+/// Maximum number of protected objects named.
 const NAMED: usize = 20;
 
 /// Options of `kubegc protect`.
@@ -140,13 +140,13 @@ pub(crate) fn run(options: &ProtectOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Shows the rules of the server.
+/// Shows the rules that the server has.
 async fn show_rules(options: &ProtectOptions, gatherer: &Gatherer) -> anyhow::Result<()> {
     let rules = reading::rules(gatherer, gatherer.now).await?;
     output::print(&RulesShown(rules), &options.output)
 }
 
-/// Sets or removes the mark of objects.
+/// Sets or removes the mark on the objects.
 async fn mark_all(options: &ProtectOptions, gatherer: &Gatherer) -> anyhow::Result<()> {
     if options.reason.len() > LONGEST_REASON
         || options.reason.contains(char::is_control)
@@ -186,7 +186,7 @@ async fn mark_all(options: &ProtectOptions, gatherer: &Gatherer) -> anyhow::Resu
     gather::fail(named.failures)
 }
 
-/// Sets or removes the mark of one object, if it is still the same object when the change arrives.
+/// Sets or removes the mark on one object. Fails if the object has been replaced meanwhile.
 async fn set_mark(gatherer: &Gatherer, named: &NamedObject, mark: Option<&str>) -> anyhow::Result<()> {
     let object = named.read(gatherer).await?;
     let mut metadata = json!({"uid": object["metadata"]["uid"], "annotations": {MARK: mark}});
@@ -226,7 +226,7 @@ async fn write_rules(
         }));
         plan.counted = found.into_values().collect();
     }
-    // The counts come first: a rule without them refuses nothing.
+    // Write the counts first: a rule without them refuses nothing.
     if options.yes {
         for manifest in plan.manifests() {
             apply(gatherer, &manifest).await?;
@@ -265,7 +265,7 @@ async fn send(
     }
 }
 
-/// Rules that are written, or would be.
+/// Rules that are written or would be written.
 struct Plan {
     rules: Vec<Rule>,
     counts: Option<Value>,
@@ -312,7 +312,7 @@ impl Answer for Plan {
     }
 }
 
-/// The rules of a server.
+/// The rules that a server has.
 struct RulesShown(Vec<Status>);
 
 impl Answer for RulesShown {

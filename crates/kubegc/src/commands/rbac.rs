@@ -1,5 +1,5 @@
-//! `kubegc rbac`: the permissions that `kubegc run` needs, as manifests. deploy/run is this command's output, and a
-//! test keeps it so.
+//! `kubegc rbac`: prints the permissions that `kubegc run` needs, as manifests. deploy/run is this command's output; a test
+//! compares them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     leader_elect_resource_namespace: String,
 }
 
-/// Rules for the protection of metrics and pages.
+/// Rules that the protection of metrics and pages needs.
 const PAGES_RULES: &str = "\
 # Whose token it is and what its user may read: for the page, and for metrics on an address other than loopback.
 - apiGroups: [\"authentication.k8s.io\"]
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rights of the agents of nodes for policies: to read them, and to write results into their status.
+/// Returns the permissions that the agents of nodes need for policies: to read them, and to write results into their status.
 fn of_agents(options: &Options) -> String {
     let Options { name, namespace, .. } = options;
     format!(
@@ -97,7 +97,8 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
         let _ = writeln!(text, "  verbs: {verbs:?}");
     }
     text.push_str(PAGES_RULES);
-    // Orders on the Lease, and the breaker's trips there, need these verbs; a star may grant some.
+    // Reading orders from the Lease, and recording trips of the breaker there, needs these verbs; a rule for `*` may grant some of
+    // them.
     let everywhere = rules.iter().find(|rule| (rule.group, rule.resource) == ("*", "*"));
     let is_granted = |verb: &&str| everywhere.is_some_and(|star| star.verbs.contains(verb));
     let mut lease_verbs = vec!["get", "update"];

@@ -1,5 +1,5 @@
-//! `kubegc recorder`: keeps the last state of deleted objects. A process and an account of its own: it may read what it records,
-//! and nothing else.
+//! `kubegc recorder`: keeps the last state of deleted objects. It is a separate process with its own account, which may read what
+//! it records, and nothing else.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `kubegc reference`: the pages in docs/reference, generated from the code. A test compares both.
+//! `kubegc reference`: generates the pages in docs/reference from the code. A test compares both.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ pub(crate) struct Options {
     folder: PathBuf,
 }
 
-/// Said at the beginning of each page.
+/// First line of each page.
 const ORIGIN: &str =
     "`kubegc reference docs/reference` generates this page; a test compares it with the code.";
-/// The heading of flags without one.
+/// Heading of flags that have none.
 const OTHER_FLAGS: &str = "Options";
 
 /// Writes all pages.
@@ -78,7 +78,7 @@ fn add_commands(parent: &Command, path: &str, page: &mut String) {
     }
 }
 
-/// A flag or argument as a row of a table.
+/// Returns a flag or argument as a row of a table.
 fn row(argument: &Arg) -> String {
     let takes_value = argument.get_action().takes_values();
     let names: Vec<&str> =
@@ -110,7 +110,7 @@ fn row(argument: &Arg) -> String {
     format!("| `{}` | {default} | {} |", cell(&name), cell(&meaning))
 }
 
-/// A text that does not end a cell of a table.
+/// Escapes a text so that it does not end a table cell.
 fn cell(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! `kubegc release`: removes one finalizer by hand, after it has shown whether its controller lives and what is left behind.
+//! `kubegc release`: removes one finalizer by hand, after showing whether its controller lives and what the removal leaves behind.
 
 #[cfg(test)]
 mod tests;
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &ReleaseOptions) -> anyhow::Result<()> {
     })
 }
 
-/// The one object that is meant.
+/// Returns the object, if exactly one was named.
 fn one(mut named: Vec<NamedObject>) -> anyhow::Result<NamedObject> {
     match (named.pop(), named.is_empty()) {
         (Some(one), true) => Ok(one),
@@ -88,7 +88,7 @@ fn one(mut named: Vec<NamedObject>) -> anyhow::Result<NamedObject> {
     }
 }
 
-/// Removes what was shown, if nothing speaks against it and it is confirmed.
+/// Removes the finalizer that was shown, if nothing speaks against it and the user confirms.
 async fn perform(
     options: &ReleaseOptions,
     client: &ApiClient,
@@ -118,7 +118,7 @@ async fn perform(
     Ok(())
 }
 
-/// Says something to people; programs read the answer alone.
+/// Prints a line for people; formats for programs contain only the answer.
 fn say(options: &ReleaseOptions, line: &str) -> anyhow::Result<()> {
     match options.output {
         Output::Text | Output::Wide => Ok(writeln!(stdout(), "\n{line}")?),

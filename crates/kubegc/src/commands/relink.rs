@@ -1,4 +1,4 @@
-//! `kubegc relink`: after a restore, gives dependents the UIDs of the owners that live.
+//! `kubegc relink`: gives dependents the UIDs of their living owners after a restore.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ fn mapping(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reports whether a text has the form of the UIDs that API servers give.
+/// Reports whether a text has the form of the UIDs that API servers generate.
 fn is_uid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let is_hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -142,7 +142,7 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
     if complete { Ok(()) } else { Err(Incomplete.into()) }
 }
 
-/// The old UIDs of the map that no reference has which leads nowhere.
+/// Returns the old UIDs of the map that occur in no dangling reference.
 fn unmatched<'a>(map: &'a [(String, String)], found: &Relink) -> impl Iterator<Item = &'a str> {
     let old = map.iter().map(|(old, _)| old.as_str());
     old.filter(|old| found.links.iter().all(|link| link.old != *old))

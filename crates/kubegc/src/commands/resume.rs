@@ -1,4 +1,4 @@
-//! `kubegc resume`: resumes collection after a pause or after the circuit breaker has tripped.
+//! `kubegc resume`: resumes collection after a pause or a trip of the circuit breaker.
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `kubegc run`: the collectors on any cluster.
+//! `kubegc run`: runs the collectors on any cluster.
 
 mod config;
 #[cfg(any(test, fuzzing))]
@@ -55,13 +55,13 @@ use resident::ResidentGraph;
 use sinks::AuditSinks;
 pub(crate) use sinks::sinks;
 
-/// Interval of readiness checks until it is ready.
+/// Interval of readiness checks until the collector is ready.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
-/// Delay before the first pass over a terminating namespace: other servers may not know yet that it
-/// terminates (spec `api-deletion.md`, 12.5).
+/// Delay before the first pass over a terminating namespace, because other API servers may not know yet that it is terminating
+/// (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
-/// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
+/// Runs until SIGINT or SIGTERM, or until the Lease is lost, which is an error.
 pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()> {
     logging::start_unattended(&options.log)?;
     let settings = Settings::resolve(options, given)?;
@@ -70,37 +70,37 @@ pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()
     }
     apiserver::raise_file_limit();
     let done = gc_process::tasks::block_on(collect(options, given, settings));
-    // Remaining tasks are not waited for: after a lost lease nothing may be sent.
+    // Do not wait for the remaining tasks: nothing may be sent after the Lease is lost.
     done
 }
 
-/// The metrics of the collector of owner references.
+/// Returns the metrics of the owner-reference collector.
 pub(crate) fn metrics() -> Catalogue {
     let mut catalogue = Catalogue::default();
     Metrics::register("", &mut catalogue);
     catalogue
 }
 
-/// Reason for the end of the work.
+/// Reason why a run ended.
 enum End {
     Signal,
     Lost(election::LeaseError),
 }
 
-/// What a run is made of, before anything is sent.
+/// Parts of a run, built before anything is sent.
 struct Parts {
     client: ApiClient,
-    /// The same client, whose requests go only while this process leads.
+    /// The same client, which sends requests only while this process leads.
     gated: ApiClient,
     live: Live,
     collector: MetadataCollector,
     engine: SharedEngine,
-    /// The graph of the collector, for questions, if it collects by owners.
+    /// The collector's graph, for queries, if it collects by owners.
     graph: Option<Arc<dyn Resident>>,
     journal: Arc<Journal>,
     events: Option<DeletionEvents>,
     page: Option<Page>,
-    /// None without a receiver.
+    /// `None` without a receiver.
     traces: Option<Arc<Traces>>,
     catalogue: Catalogue,
     metrics: Metrics,
@@ -151,7 +151,7 @@ impl Parts {
         AuditSinks { journal, events, mode, page: self.page.clone(), traces: self.traces.clone() }
     }
 
-    /// The surroundings of the collectors beyond owner references.
+    /// Returns the surroundings of the collectors beyond owner references.
     fn surroundings(&self, mode: Mode) -> Surroundings {
         Surroundings {
             metrics: Some(self.collectors.clone()),
@@ -161,7 +161,7 @@ impl Parts {
         }
     }
 
-    /// The observers of all decisions and outcomes of the collector of owner references.
+    /// Returns the observers of all decisions and outcomes of the owner-reference collector.
     fn observers(&self, settings: &Settings, tasks: &mut JoinSet<()>) -> Vec<Arc<dyn Observer>> {
         let (metrics, table) = (&self.metrics, self.collector.table());
         let mut observers: Vec<Arc<dyn Observer>> =
@@ -184,7 +184,7 @@ impl Parts {
         observers
     }
 
-    /// Serves metrics and operational pages, and the page if it is wanted. Returns where they are, for the Lease.
+    /// Serves metrics and operational pages, and the page if it is enabled. Returns their addresses, for the Lease.
     async fn serve_pages(
         &mut self,
         options: &Options,
@@ -225,7 +225,7 @@ impl Parts {
         })
     }
 
-    /// Starts what follows the cluster and the Lease, beside the collectors.
+    /// Starts the tasks beside the collectors that follow the cluster and the Lease.
     async fn follow(&mut self, settings: &Settings, tasks: &mut JoinSet<()>) {
         if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
             let (client, breaker) = (self.client.clone(), self.live.breaker.clone());
@@ -260,7 +260,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
     let shown = parts.serve_pages(options, &settings, &ready).await?;
 
-    // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
+    // Nothing can start before the server answers and grants access, but a signal ends the wait.
     tokio::select! {
         checked = check_server(&parts.client, &settings) => checked?,
         _ = ended.recv() => return Ok(()),
@@ -302,7 +302,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
             candidate.release().await;
             Ok(())
         }
-        // No further request is begun: the gate is shut. Dropping the runtime ends what is in flight.
+        // The gate is closed, so no further request starts. Dropping the runtime ends those in flight.
         End::Lost(error) => {
             if let Some(work) = work {
                 work.abort();
@@ -320,7 +320,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     result
 }
 
-/// Waits for the server, and checks its version and what it permits.
+/// Waits for the server, and checks its version and the permissions.
 async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result<()> {
     preflight::reach(client, true).await?;
     preflight::check_version(client).await;
@@ -329,7 +329,7 @@ async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result
     preflight::check_permissions(client, needed, settings.mode.reads_only()).await
 }
 
-/// Leads until the lease is lost; without an election, for ever.
+/// Leads until the Lease is lost; never returns without an election.
 async fn lead(candidate: &mut Candidate, elects: bool) -> election::LeaseError {
     if !elects {
         std::future::pending::<()>().await;
@@ -349,7 +349,7 @@ fn report_observation(metrics: &Metrics) {
     );
 }
 
-/// Serves the page, with the certificate that metrics have, if they have one. Answers the certificate.
+/// Serves the page, with the certificate of the metrics if they have one. Returns the certificate.
 async fn serve_page(
     page: Page,
     ui: options::Ui,
@@ -371,7 +371,7 @@ async fn serve_page(
     Ok(tls)
 }
 
-/// Takes in what the Lease orders before anything is done, and follows it from then on.
+/// Applies the orders in the Lease before the collectors do anything, and follows them from then on.
 async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tasks: &mut JoinSet<()>) {
     let lease = &settings.lease.lease;
     if let Err(error) = live.control.look(client, lease).await {
@@ -401,7 +401,7 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
     );
 }
 
-/// Ready is who knows, of every resource, either its objects or that they cannot be known.
+/// Reports readiness once every resource is either listed or known to be unavailable.
 async fn watch_readiness(board: StatusBoard, ready: Arc<AtomicBool>) {
     loop {
         let states = board.all();

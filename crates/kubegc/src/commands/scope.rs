@@ -1,4 +1,4 @@
-//! Flags that questions share: which part of the cluster they are about, and whether they are repeated.
+//! Flags that queries share: the part of the cluster to read, and whether to repeat.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use gc_inspect::gather::Scope;
 
-/// Time between two answers of `--watch`.
+/// Interval between two answers of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
 
 /// One namespace, or all.
@@ -21,7 +21,7 @@ pub(crate) struct NamespaceFlags {
 }
 
 impl NamespaceFlags {
-    /// The namespace; empty for all.
+    /// Returns the namespace; empty for all.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().filter(|_| !self.all_namespaces).unwrap_or_default()
     }
@@ -55,7 +55,7 @@ pub(crate) struct WatchFlag {
 }
 
 impl WatchFlag {
-    /// Asks and answers, once or with `--watch` again and again until the reader has gone.
+    /// Queries the cluster and prints the answer, once or, with `--watch`, repeatedly until the reader closes the output.
     pub(crate) async fn repeat<T>(
         self,
         mut answer: impl AsyncFnMut() -> anyhow::Result<T>,

@@ -1,4 +1,4 @@
-//! `kubegc stuck`: what is stuck and why, one row per root cause.
+//! `kubegc stuck`: lists stuck deletions with their causes, one row per root cause.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use gc_types::GoDuration;
 
 use super::scope::{ScopeFlags, WatchFlag};
 
-/// Something is stuck, and `--exit-code` asked to say so.
+/// Something is stuck, and `--exit-code` was given.
 #[derive(Debug, thiserror::Error)]
 #[error("something is stuck")]
 pub(crate) struct StuckObjectsFound;
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &StuckOptions) -> anyhow::Result<()> {
     if anything && options.exit_code { Err(StuckObjectsFound.into()) } else { Ok(()) }
 }
 
-/// Asks the cluster, and the journal for what the server refused where that is the cause.
+/// Queries the cluster, and the journal for refusals by the server where those are the cause.
 pub(super) async fn ask_whole(
     gatherer: Gatherer,
     scope: &Scope,
@@ -80,7 +80,7 @@ pub(super) async fn ask_whole(
     stuck::ask(&gatherer.knowing_refusals(refused), scope, patience).await
 }
 
-/// Asks once and prints the answer. Whether anything is stuck.
+/// Queries once and prints the answer. Reports whether anything is stuck.
 async fn one(
     options: &StuckOptions,
     client: &ApiClient,
@@ -88,11 +88,11 @@ async fn one(
     patience: Duration,
 ) -> anyhow::Result<bool> {
     let scope = options.scope.scope();
-    // A graph has no labels, and answers about everything.
+    // A collector's graph has no labels, and always answers about everything.
     if scope.selector.is_empty() && options.files.is_empty() {
         let question = || Query::Stuck { namespace: scope.namespace.clone(), at_least: at_least.to_string() };
         let answer = options.attach.ask(&options.access, client, &options.output, question).await?;
-        // A graph does not know what the server refused its collector.
+        // The graph does not record which requests the server refused.
         if let Some(answer) = answer.filter(|answer| !answer.mentions_any(&stuck::absences())) {
             gather::warn(&answer.unseen);
             output::print(&answer, &options.output)?;

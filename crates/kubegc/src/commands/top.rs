@@ -1,4 +1,4 @@
-//! `kubegc top`: what is stuck, deleted and due, live on a terminal.
+//! `kubegc top`: shows what is stuck, deleted and due, live on a terminal.
 
 use std::io::IsTerminal as _;
 

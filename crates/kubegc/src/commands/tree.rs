@@ -1,4 +1,4 @@
-//! `kubegc tree`: what depends on an object.
+//! `kubegc tree`: shows the dependents of an object.
 
 use clap::Args;
 use gc_inspect::attached::{self, AttachFlags, Query};

@@ -1,4 +1,4 @@
-//! `kubegc ui`: a link to the page.
+//! `kubegc ui`: prints a link to the page.
 
 use std::io::Write as _;
 
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &UiOptions) -> anyhow::Result<()> {
         let collector = options.collector.connect_to_page(&options.access, &options.lease.name()).await?;
         let is_of_collector = collector.is_some();
         let serves = if collector.is_some() { "`kubegc run --ui-bind-address`" } else { "`kubegc up`" };
-        // On a cluster the page is that of the collectors, which have another address.
+        // On a cluster, the collectors serve the page at another address.
         let otherwise = if collector.is_some() {
             ""
         } else {

@@ -56,7 +56,7 @@ pub(crate) struct UndoOptions {
     access: Access,
 }
 
-/// Why nothing is undone, and what to try.
+/// Explains why there is nothing to undo, and suggests what to try.
 fn nothing_found(place: &records::RecordLocation) -> String {
     let soon = match place {
         records::RecordLocation::Directory(_) => String::new(),
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
     if complete { Ok(()) } else { Err(Incomplete.into()) }
 }
 
-/// Reads what the command line selects.
+/// Builds the selection from the command line.
 fn selection(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Selection> {
     let targets = &options.targets;
     let labels = LabelSelector::parse(targets.selector().unwrap_or_default())
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Names of what a command line selects, and how many of the objects that it names have no record.
+    /// Returns the names that a command line selects, and how many of the objects that it names have no record.
     fn selected(gatherer: &Gatherer, records: &[Record], line: &str) -> Result<(Vec<String>, usize), String> {
         let words = format!("undo --records DIR {line}");
         let command = UndoOptions::augment_args(Command::new("undo"));
@@ -155,7 +155,7 @@ mod tests {
         Ok((names.collect(), selection.wanted.iter().filter(is_missing).count()))
     }
 
-    /// Undo selects like kubectl: by names, labels, namespaces and manifests.
+    /// `undo` selects objects like kubectl: by names, labels, namespaces and manifests.
     #[tokio::test]
     async fn an_undo_takes_kubectls_words() {
         let cluster =

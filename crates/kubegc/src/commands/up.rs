@@ -71,18 +71,19 @@ pub(crate) struct Options {
     command: Vec<OsString>,
 }
 
-/// Runs until SIGINT or SIGTERM, or until the command that was given ends. Answers the exit code.
+/// Runs until SIGINT or SIGTERM, or until the given command ends. Returns the exit code.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.detach {
         return detach::start();
     }
     if options.command.is_empty() && std::env::args_os().next_back().is_some_and(|last| last == "--") {
-        // Most likely a variable that should have held the command; a server would run until it is stopped.
+        // Most likely, a shell variable that should hold the command is empty. Without this error the server would run until
+        // stopped.
         return Err(UsageError::new("no command after --; expected one, as in: kubegc up -- pytest").into());
     }
     let mut log = options.log.clone();
     if !options.command.is_empty() {
-        // Its output is not read for the actions of the collectors.
+        // Users read the command's output, not the actions of the collectors.
         log.log_level.get_or_insert_with(|| "warn".to_owned());
     }
     logging::start(&log)?;
@@ -118,7 +119,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let (server, controllers, workloads) = (&options.server, &options.controllers, &options.workloads);
     let up =
         Up::start(server, controllers, workloads, None, &clock, surroundings, Some(page::maker())).await?;
-    // Where the data directory is in use, the start has failed, and says so alone.
+    // If the data directory is in use, the start has failed with that error, and needs no second message.
     in_memory.iter().for_each(InMemoryOnly::log);
     let way = up.server.in_process("kubegc");
     let client = ApiClient::in_process(move |request| way.call(request));
@@ -146,9 +147,9 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     done
 }
 
-/// The journal of what the collectors do: in the data directory, if there is one, and in memory.
+/// Opens the journal of the collectors' actions: in the data directory, if there is one, and in memory.
 fn journal(options: &ServerOptions) -> anyhow::Result<(Journal, Option<InMemoryOnly>)> {
-    // Something else at that place is the server's to report.
+    // If the path is not a directory, the server reports that.
     let folder = options.data_dir()?.filter(|folder| folder.is_dir() || !folder.exists());
     let Some(folder) = folder else { return Ok((Journal::open(None, None)?, None)) };
     let file = folder.join(SERVER_JOURNAL);
@@ -156,14 +157,14 @@ fn journal(options: &ServerOptions) -> anyhow::Result<(Journal, Option<InMemoryO
     Journal::open_default(options, None)
 }
 
-/// Serves until the end of the process or of the command.
+/// Serves until the process is stopped or the command ends.
 async fn attend(
     options: &Options,
     up: &Up,
     catalogue: Catalogue,
     ended: &mut mpsc::Receiver<()>,
 ) -> anyhow::Result<ExitCode> {
-    // A temporary directory of its own is removed when this is dropped.
+    // Dropping the value removes a temporary directory.
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
     if let Some(address) = options.metrics_bind_address {
         let ready = Arc::new(AtomicBool::new(true));

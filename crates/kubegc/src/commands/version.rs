@@ -1,4 +1,4 @@
-//! `kubegc version`: this program's version and the server's.
+//! `kubegc version`: prints the version of this program and of the server.
 
 use std::io::Write as _;
 
@@ -22,7 +22,7 @@ pub(crate) struct VersionOptions {
     access: Access,
 }
 
-/// The versions; the server's words where it cannot be asked.
+/// The versions, or the error if the server did not answer.
 struct Versions {
     client: &'static str,
     server: Option<Result<Value, String>>,
@@ -30,7 +30,7 @@ struct Versions {
 
 #[cfg(test)]
 impl Versions {
-    /// Any client, whose version is another at each release.
+    /// Returns versions with a fixed client, because the real one changes with each release.
     fn of(server: Value) -> Self {
         Self { client: "0.0.0", server: Some(Ok(server)) }
     }
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &VersionOptions) -> anyhow::Result<()> {
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
     output::print(&versions, &options.output)?;
     match versions.server {
-        // As kubectl: the version of this program is printed in any case.
+        // Like kubectl, print the version of this program in any case.
         Some(Err(why)) => Err(anyhow::anyhow!(why)),
         _ => Ok(()),
     }

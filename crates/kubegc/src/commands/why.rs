@@ -1,4 +1,4 @@
-//! `kubegc why`: why an object is, or is not, deleted.
+//! `kubegc why`: explains why an object is, or is not, deleted.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &WhyOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Asks once and prints the answer.
+/// Queries once and prints the answer.
 async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
     let sources = WhySources {
         journal: &options.journal,
@@ -71,7 +71,7 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
     };
     let Partial { found: named, mut failures } = resolved;
     let answer = asked(options, client, &named).await;
-    // A graph does not know what the server refused its collector.
+    // A collector's graph does not record which requests the server refused.
     if let Some(answer) = answer.filter(|answer| !answer.mentions_any(&stuck::absences())) {
         output::print(&answer, &options.output)?;
         return gather::fail(failures);
@@ -89,7 +89,7 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
     gather::fail(failures)
 }
 
-/// The answer of the collector that is named, or of the server if it answers questions.
+/// Returns the answer of the named collector, or of the server if it answers queries.
 async fn asked(options: &WhyOptions, client: &ApiClient, named: &[NamedObject]) -> Option<QueryResponse> {
     let question = Query::Why { objects: attached::subjects(named) };
     let inquiry = QueryRequest::new(&options.output, question)

@@ -1,12 +1,12 @@
-//! Uses between the files of a crate, read from their text: `use` items and paths, without tests.
+//! Dependencies between the files of a crate, read from their text: `use` items and paths, without tests.
 //!
-//! A path leads to the file that defines the name, through re-exports and what a parent imports. What a file uses of its
-//! ancestors is not counted: a module and its folder are one thing.
+//! A path leads to the file that defines the name, through re-exports and the imports of a parent. A file's use of its ancestors is
+//! not counted: a module and its directory are one unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A module: the names that lead to it from the crate's root.
+/// A module, as the names that lead to it from the crate's root.
 pub(crate) type Module = Vec<String>;
 
 /// Names that a module imports or re-exports, with the path that each stands for.
@@ -14,21 +14,21 @@ type Names = BTreeMap<String, Vec<String>>;
 
 #[derive(Default)]
 struct Source {
-    /// Its text without comments, strings, tests and `use` items.
+    /// Text of the module without comments, strings, tests and `use` items.
     code: String,
-    /// Every imported path with the name that it gets.
+    /// Every imported path, with the name that it gets.
     imports: Vec<(Vec<String>, String)>,
-    /// The same by name.
+    /// The imported paths by name.
     names: Names,
-    /// The names that it re-exports.
+    /// Names that the module re-exports.
     exports: BTreeSet<String>,
 }
 
-/// The modules of a crate.
+/// Modules of a crate.
 pub(crate) struct Sources(BTreeMap<Module, Source>);
 
 impl Sources {
-    /// Reads a crate from the folder of its library or, without one, its binary.
+    /// Reads a crate from the directory of its library or, without one, of its binary.
     pub(crate) fn read(folder: &Path) -> Self {
         let mut modules = BTreeMap::new();
         let roots = ["lib.rs", "main.rs"].map(|name| folder.join(name));
@@ -41,7 +41,7 @@ impl Sources {
         Self(modules)
     }
 
-    /// The modules that each one uses, its ancestors aside.
+    /// Returns the modules that each one uses, except its ancestors.
     pub(crate) fn uses(&self) -> BTreeMap<&Module, BTreeSet<&Module>> {
         self.0.iter().map(|(module, source)| (module, self.used_by(module, source))).collect()
     }
@@ -69,7 +69,7 @@ impl Sources {
         used
     }
 
-    /// The modules that define what is used of an import of everything: the re-exported names that occur.
+    /// Returns the modules that define the names used through a glob import: the re-exported names that occur.
     fn used_of_all(&self, path: &[String], source: &Source) -> BTreeSet<&Module> {
         let Some(module) = self.0.get(&path[..path.len() - 1]) else { return BTreeSet::new() };
         let occurring: BTreeSet<&str> = words(&source.code).collect();
@@ -77,7 +77,7 @@ impl Sources {
         used.map(|name| self.definer(&module.names[name], 0)).collect()
     }
 
-    /// The module that defines what a path names.
+    /// Returns the module that defines the target of a path.
     fn definer(&self, path: &[String], depth: usize) -> &Module {
         const LONGEST_CHAIN: usize = 8;
         let length = (0..=path.len()).rev().find(|length| self.0.contains_key(&path[..*length])).unwrap();
@@ -103,7 +103,7 @@ fn read_module(modules: &mut BTreeMap<Module, Source>, module: &Module, file: &P
     }
 }
 
-/// Takes the `use` items out of the code.
+/// Removes the `use` items from the code.
 fn separate_imports(source: &mut Source, module: &Module, modules: &BTreeSet<Module>) {
     let code = std::mem::take(&mut source.code);
     for item in declarations(&code, "use") {
@@ -125,7 +125,7 @@ fn separate_imports(source: &mut Source, module: &Module, modules: &BTreeSet<Mod
     source.code = rest;
 }
 
-/// Where a part of a text begins.
+/// Returns the offset of a part in a text.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr() - text.as_ptr().addr()
 }
@@ -140,7 +140,7 @@ fn declarations<'a>(code: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a
     })
 }
 
-/// The paths of a tree of imports, each with the name that it gets.
+/// Returns the paths of an import tree, each with the name that it gets.
 fn leaves(tree: &str, before: &[String]) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     let Some((head, group)) = tree.split_once('{') else {
@@ -163,7 +163,7 @@ fn leaves(tree: &str, before: &[String]) -> Vec<(Vec<String>, String)> {
         }
     }
     parts.push(&group[start..]);
-    // The braces that were trimmed above and belong to the last part.
+    // The braces trimmed above belong to the last part.
     let last = parts.pop().map(|part| format!("{part}{}", "}".repeat(usize::try_from(depth).unwrap_or(0))));
     parts.into_iter().chain(last.as_deref()).flat_map(|part| leaves(part, &before)).collect()
 }
@@ -172,7 +172,7 @@ fn segments(path: &str) -> Vec<String> {
     path.split("::").map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// A path from the crate's root, if it leads into the crate.
+/// Returns a path from the crate's root, if it leads into the crate.
 fn absolute(path: &[String], module: &Module, exists: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     match first.as_str() {
@@ -198,13 +198,13 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|letter| !is_name(letter))
 }
 
-/// The paths of more than one segment in code.
+/// Returns the paths of more than one segment in code.
 fn qualified(code: &str) -> Vec<Vec<String>> {
     let parts = code.split(|letter: char| !is_name(letter) && letter != ':');
     parts.filter(|part| part.contains("::")).map(segments).filter(|path| path.len() > 1).collect()
 }
 
-/// Code without comments and without what stands in strings and character literals.
+/// Returns the code without comments and without the content of strings and character literals.
 fn without_text(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut rest = code;
@@ -241,7 +241,7 @@ fn string_length(code: &str) -> usize {
     end.map_or(code.len(), |end| end + 2)
 }
 
-/// The length of a character literal, or of the quote of a lifetime.
+/// Returns the length of a character literal, or of the quote of a lifetime.
 fn literal_length(code: &str) -> usize {
     let mut letters = code.char_indices().skip(1);
     match letters.next() {
@@ -252,7 +252,7 @@ fn literal_length(code: &str) -> usize {
     }
 }
 
-/// Code without the items that exist only for tests.
+/// Returns the code without items that exist only for tests.
 fn without_tests(code: &str) -> String {
     const MARKS: [&str; 3] = ["#[cfg(test)]", "#[cfg(any(test", "#[cfg(all(test"];
     let mut out = String::new();
@@ -281,7 +281,7 @@ fn block_length(code: &str) -> usize {
     code.len()
 }
 
-/// The uses between the modules of a crate's root: a file there and its folder are one.
+/// Returns the dependencies between the modules of a crate's root, where a file and its directory are one unit.
 pub(crate) fn between_folders<'a>(
     uses: &BTreeMap<&'a Module, BTreeSet<&'a Module>>,
 ) -> BTreeMap<&'a Module, BTreeSet<&'a Module>> {
@@ -296,7 +296,7 @@ pub(crate) fn between_folders<'a>(
     found
 }
 
-/// The groups of modules that reach one another, with more than one member.
+/// Returns the groups of more than one module that reach one another.
 pub(crate) fn circles<'a>(uses: &BTreeMap<&'a Module, BTreeSet<&'a Module>>) -> Vec<BTreeSet<&'a Module>> {
     let reach: BTreeMap<_, BTreeSet<&Module>> =
         uses.keys().map(|module| (*module, reached(uses, module))).collect();

@@ -1,4 +1,4 @@
-//! Keeps the pure crates pure: what they may depend on, checked over `cargo metadata`; and keeps files out of circles.
+//! Keeps the pure crates pure by checking their dependencies with `cargo metadata`, and keeps files free of dependency cycles.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod circles;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
+/// Crates that make decisions. None may reach a runtime, a client, a server or a disk, directly or through others.
 const PURE: [&str; 9] = [
     "gc-types",
     "gc-cel",
@@ -148,7 +148,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("kubegc-testing", &["gc-embedded", "gc-apiserver"]),
 ];
 
-/// The names of the packages that a package needs, directly or through others, itself among them.
+/// Returns the names of the packages that a package needs, directly or through others, including itself.
 fn reached_by(metadata: &Metadata, root: &str) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().unwrap();
     let name_of: BTreeMap<_, _> = metadata.packages.iter().map(|p| (&p.id, p.name.to_string())).collect();
@@ -186,7 +186,7 @@ fn pure_crates_reach_nothing_that_acts() {
 fn crates_use_only_the_rooms_below_them() {
     let metadata = MetadataCommand::new().no_deps().exec().unwrap();
     let ours: BTreeSet<_> = metadata.packages.iter().map(|p| p.name.to_string()).collect();
-    // The binary alone may use every room.
+    // Only the binary may use every room.
     let rooms: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| *name).chain(["kubegc"]).collect();
     let without: Vec<_> = ours.iter().filter(|name| !rooms.contains(name.as_str())).collect();
     assert!(without.is_empty(), "MAY_USE does not say what {without:?} may use");
@@ -203,7 +203,7 @@ fn crates_use_only_the_rooms_below_them() {
     }
 }
 
-/// Two files may use each other; more in a circle can only be understood all at once.
+/// Two files may use each other; a larger cycle can only be understood as a whole.
 #[test]
 fn no_more_than_two_files_of_a_crate_use_one_another() {
     const FILES: usize = 2;
@@ -221,11 +221,11 @@ fn no_more_than_two_files_of_a_crate_use_one_another() {
         }
     }
     assert!(errors.is_empty(), "{}", errors.join("\n"));
-    // A scanner that finds nothing would find no circle, either.
+    // A scanner that finds nothing would find no cycle, either.
     assert!(found > 500, "only {found} files use others");
 }
 
-/// Two modules of a crate's root may use each other, as two files may; more in a circle are one room with many doors.
+/// Two modules of a crate's root may use each other, as two files may; a larger cycle is one room with many doors.
 #[test]
 fn no_more_than_two_folders_of_a_crate_use_one_another() {
     const FOLDERS: usize = 2;
@@ -246,7 +246,7 @@ fn no_more_than_two_folders_of_a_crate_use_one_another() {
     assert!(found > 100, "only {found} folders use others");
 }
 
-/// Libraries that a user's test is not to build: a terminal's, those of encryption and of man pages.
+/// Libraries that a user's tests must not have to build: those of terminals, encryption and man pages.
 const NOT_FOR_TESTS: [&str; 5] = ["ratatui", "termion", "age", "clap_mangen", "tar"];
 
 #[test]
@@ -258,7 +258,7 @@ fn tests_of_users_build_no_terminal_no_encryption_and_no_man_pages() {
     assert!(reached.contains("gc-embedded"), "it builds what it is about");
 }
 
-/// CONTRIBUTING.md: `x.rs` beside the folder `x`, and no file that is included from elsewhere, unless a test shares it.
+/// CONTRIBUTING.md: `x.rs` stands beside the directory `x`, and no file is included from elsewhere unless tests share it.
 #[test]
 fn modules_are_written_in_one_way() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
@@ -346,13 +346,13 @@ fn circles_are_found_in_text() {
     assert_eq!(circles, [["deep", "first", "second", "third"]]);
 }
 
-/// A label such as `L01`, `S14` or `CSI-7`.
+/// Returns a label such as `L01`, `S14` or `CSI-7`.
 fn is_label(text: &str) -> bool {
     let letters = text.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
     letters.len() < text.len() && !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
-/// docs/defects.md: each limit of upstream once, in order, with a test that exists or with the reason why it stays.
+/// docs/defects.md lists each limit of upstream once, in order, with an existing test or with the reason why it remains.
 #[test]
 fn every_known_limit_of_upstream_has_its_test() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

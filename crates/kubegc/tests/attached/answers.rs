@@ -1,5 +1,5 @@
-//! Answers of the commands where they once were wrong: rights of the asker, the clock of the collectors, volumes, Services, and
-//! who removes a finalizer.
+//! Answers of the commands that were once wrong: permissions of the user, the clock of the collectors, volumes, Services, and the
+//! component that removes a finalizer.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,13 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const SHOP: &str = "/api/v1/namespaces/shop";
 const USER: &str = "system:serviceaccount:shop:reader";
 
-/// The output of a plan or a question, which may find something.
+/// Returns the output of a plan or a question, which may find problems.
 fn said(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let (code, out, error) = kubegc(arguments, kubeconfig);
     (code, out + &error)
 }
 
-/// The namespace `shop` with the ConfigMap `a`, and an account that may read ConfigMaps there, and nothing else. Returns its
-/// kubeconfig.
+/// Creates the namespace `shop` with the ConfigMap `a`, and an account that may only read ConfigMaps there. Returns its kubeconfig.
 fn reader(server: &Kubegc, admin: &Admin) -> PathBuf {
     admin.create(NAMESPACES, &json!({"metadata": {"name": "shop"}}));
     admin.create(&format!("{SHOP}/configmaps"), &json!({"metadata": {"name": "a"}}));
@@ -50,15 +49,15 @@ fn reader(server: &Kubegc, admin: &Admin) -> PathBuf {
     file
 }
 
-/// Lists of more than the namespace `shop`, of those requests that a proxy has passed on.
+/// Returns the lists beyond the namespace `shop` among the requests that a proxy has passed on.
 fn wider_lists(proxy: &Proxy) -> Vec<String> {
     let forwarded = proxy.forwarded().into_iter().filter(|request| request.method == Method::GET);
     let lists = forwarded.map(|request| request.path).filter(|path| path.contains("limit="));
     lists.filter(|path| !path.contains("/namespaces/shop/")).collect()
 }
 
-/// What the user who asks may not delete is in the first line, with a token of its own and impersonated; of everything else than its
-/// namespace it lists nothing.
+/// The first line names the objects that the user may not delete, with a token of its own as well as impersonated; outside its
+/// namespace, nothing is listed.
 #[test]
 fn the_headline_says_what_the_asker_may_not_delete() {
     let server = Kubegc::start("apiserver");
@@ -84,12 +83,12 @@ fn the_headline_says_what_the_asker_may_not_delete() {
     }
     assert_eq!(wider_lists(&proxy), [""; 0]);
     assert_eq!(admin.get(&format!("{SHOP}/configmaps/a")).0, 200);
-    // The administrator's own headline says nothing of that.
+    // The administrator's own headline does not mention this.
     let (code, text) = said(&server.kubeconfig, &["plan", "delete", "cm/a", "-n", "shop"]);
     assert!(code == Some(0) && !text.contains("may not delete"), "{text}");
 }
 
-/// `stuck`, `--for` and `why` count by the clock of the collectors, which may be ahead.
+/// `stuck`, `--for` and `why` use the clock of the collectors, which may be ahead.
 #[test]
 fn ages_are_those_of_the_clock_of_the_collectors() {
     let server = Kubegc::start_collectors();
@@ -114,7 +113,7 @@ fn ages_are_those_of_the_clock_of_the_collectors() {
         let (_, why) = asked(&["why", "cm/held"]);
         assert!(why.contains("FinalizerHeld") && why.contains("last touched 30m ago"), "{flags:?}: {why}");
     }
-    // A controller that has not acted within ten seconds of their clock is absent, and not still within its time.
+    // A controller that has not acted within ten seconds of that clock counts as absent, not as still within its time.
     let bare = Kubegc::start_with(
         "up",
         ["--ephemeral", "--workloads=off", "--controllers=ttl-after-finished-controller"],
@@ -160,7 +159,7 @@ fn a_host_path_with_the_policy_delete_fails_and_holds_nothing() {
     assert!(doctor.contains("FailedVolume"), "{doctor}");
 }
 
-/// A Service takes its Endpoints, which name no owner, and its slices along. One that is orphaned leaves its slices, and its
+/// A Service takes its Endpoints, which name no owner, and its slices with it. With orphaning, it leaves its slices, and its
 /// controller deletes none of them.
 #[test]
 fn a_service_takes_its_endpoints_and_leaves_orphaned_slices() {
@@ -200,8 +199,8 @@ fn a_service_takes_its_endpoints_and_leaves_orphaned_slices() {
     assert_eq!(left[0]["metadata"]["ownerReferences"], Value::Null);
 }
 
-/// Who removes a finalizer is guessed from evidence alone: neither from a Lease that shares a word with it, nor from the object's own
-/// workload, nor from one that carries the same finalizer.
+/// The component that removes a finalizer is guessed only from evidence: not from a Lease that shares a word with it, nor from the
+/// object's own workload, nor from one that carries the same finalizer.
 #[test]
 fn the_owner_of_a_finalizer_is_guessed_from_evidence() {
     let server = Kubegc::start("apiserver");
@@ -231,13 +230,13 @@ fn the_owner_of_a_finalizer_is_guessed_from_evidence() {
             "{message}"
         );
     }
-    // A workload that is called like it is evidence.
+    // A workload with the same name is evidence.
     admin.create(deployments, &deployment("gears-operator", json!([])));
     let rows = stuck(&server, "held");
     assert!(rows[0].1.contains("it seems to belong to deployment default/gears-operator"), "{rows:?}");
 }
 
-/// Two finalizers of one object are removed by the commands that `stuck` prints, one after the other as they are printed.
+/// The commands that `stuck` prints for two finalizers of one object work one after the other, in the printed order.
 #[test]
 fn printed_commands_for_two_finalizers_work_in_their_order() {
     if std::process::Command::new("kubectl").args(["version", "--client"]).output().is_err() {

@@ -1,5 +1,5 @@
-//! One resource of many that is broken: a dead aggregated API, a conversion that fails, a list that is forbidden or never
-//! answered. Everything else is collected, and what is wrong can be seen.
+//! One broken resource among many: a dead aggregated API, a failing conversion, a list that is forbidden or never answered.
+//! Everything else is collected, and the problem is visible.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) fn owned_by_widget(admin: &Admin, name: &str, owner: &str, owner_uid:
     uid(&admin.create(MAPS, &object))
 }
 
-/// Lists and watches of widgets, and the reads of single ones.
+/// Reports whether a request lists or watches widgets, or reads a single one.
 fn is_about_widgets(_: &Method, path: &str) -> bool {
     path.starts_with("/apis/example.com/v1/") && path.contains("/widgets")
 }
@@ -60,7 +60,7 @@ fn findings(kubeconfig: &Path, run: &Run) -> (Option<i32>, Vec<String>) {
     (code, answer["items"].as_array().unwrap().iter().map(line).collect())
 }
 
-/// Widgets are broken from the start, in this way, which is reported in these words.
+/// Breaks widgets from the start with this fault, which is reported with these words.
 fn one_resource_is_broken(fault: &Fault, why: &str) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -83,7 +83,7 @@ fn one_resource_is_broken(fault: &Fault, why: &str) {
             .find(|resource| resource["resource"] == "widgets.example.com")
             .unwrap_or_default()
     };
-    // Objects without a widget are collected meanwhile, also before it is known how that ends.
+    // Objects without a widget are collected meanwhile, even before the outcome for widgets is known.
     admin.delete("bystander", "Background");
     until("the bystander's child is gone", || !admin.exists("bystander-child"));
     admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");
@@ -130,7 +130,7 @@ fn a_list_that_is_never_answered() {
     one_resource_is_broken(&Fault::Stall, "no answer within 60 s");
 }
 
-/// A whole API group whose server is gone: stale in discovery, 503 on its paths, and an APIService that is not available.
+/// A whole API group whose server is gone: it is stale in discovery, its paths return 503, and its APIService is not available.
 #[test]
 fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
     let server = Kubegc::start("apiserver");
@@ -145,7 +145,7 @@ fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
     let path = format!("{SERVICES}/v1beta1.metrics.example.com");
     until("it is checked", || !admin.get(&path).1["status"]["conditions"][0].is_null());
     assert_eq!(admin.get("/apis/metrics.example.com/v1beta1").0, 503);
-    // One owner is of a kind in that group: it is not known whether it lives.
+    // One owner has a kind in that group, so it is unknown whether it exists.
     let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unknown", "ownerReferences": [
         {"apiVersion": "metrics.example.com/v1beta1", "kind": "Sample", "name": "s",
          "uid": "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6"}]}});

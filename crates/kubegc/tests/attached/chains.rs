@@ -18,7 +18,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const NAMESPACES: &str = "/api/v1/namespaces";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// A Service with a number of slices, as its controller makes them.
+/// Creates a Service with a number of slices, as its controller makes them.
 fn service(admin: &Admin, name: &str, slices: usize) {
     let spec = json!({"ports": [{"port": 80}], "selector": {"app": name}});
     let service = uid(&admin.create(SERVICES, &json!({"metadata": {"name": name}, "spec": spec})));
@@ -33,8 +33,8 @@ fn service(admin: &Admin, name: &str, slices: usize) {
     }
 }
 
-/// X-T05: slices go with their Service while somebody keeps writing them, and do not come back. EPS-T02: with `Orphan` they
-/// stay, without an owner. EPS-T03: with `Foreground` the Service waits for them.
+/// X-T05: slices are deleted with their Service while a client keeps writing them, and do not come back. EPS-T02: with `Orphan`
+/// they stay, without an owner. EPS-T03: with `Foreground` the Service waits for them.
 #[test]
 fn slices_go_with_their_service_although_they_are_being_written() {
     const COUNT: usize = 6;
@@ -45,7 +45,7 @@ fn slices_go_with_their_service_although_they_are_being_written() {
         service(&admin, name, COUNT);
     }
     until("the graph is complete", || run.is_ready() && run.is_synced() && run.leads());
-    // One slice of the third is held, so that what waits for it can be seen.
+    // One slice of the third Service is held, so the objects that wait for it can be observed.
     let hold = |finalizers: Value| {
         let patch = json!({"metadata": {"finalizers": finalizers}});
         assert_eq!(admin.send(Method::PATCH, &format!("{SLICES}/front-0"), &patch).0, 200);
@@ -93,8 +93,8 @@ fn slices_go_with_their_service_although_they_are_being_written() {
     assert_eq!(left, COUNT + 1, "X-T05: only the orphans are left, and the slice of the API server");
 }
 
-/// EPS-T05: slices that mirror Endpoints go with them, whoever deletes each of them first. EPS-T06: Endpoints without a Service
-/// stay. NB-T06: the claim that a StatefulSet has given to a pod is deleted after the pod.
+/// EPS-T05: slices that mirror Endpoints are deleted with them, in whichever order they are deleted. EPS-T06: Endpoints without a
+/// Service stay. NB-T06: the claim that a StatefulSet has given to a pod is deleted after the pod.
 #[test]
 fn what_its_controller_has_given_an_owner_goes_with_it() {
     const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
@@ -156,8 +156,7 @@ fn claim(admin: &Admin, name: &str) {
     admin.create(CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
 }
 
-/// X-T08: a third of all requests is answered with an error of the server, whatever they are. All garbage is deleted even so,
-/// and nothing else.
+/// X-T08: a third of all requests, of any kind, gets an error from the server. All garbage is still deleted, and nothing else.
 #[test]
 fn all_collectors_survive_a_server_that_fails_a_third_of_all_requests() {
     let server = Kubegc::start("apiserver");
@@ -204,8 +203,8 @@ fn all_collectors_survive_a_server_that_fails_a_third_of_all_requests() {
 
     proxy.inject_one_of(3, is_any, Fault::Answer { code: 500, retry_after: None });
     let run = Run::with(&proxy.kubeconfig(), &["--controllers=*,expiry-controller"]);
-    // Namespaces that are terminating when it begins to lead stay for a minute: a leader before could have requests
-    // at work in it.
+    // Namespaces that are terminating when the controller begins to lead stay for a minute: an earlier leader could still have
+    // requests in progress there.
     let begun = "kubegc_collector_synced{controller=\"namespace-controller\"} 1";
     until("what is terminating is known", || run.metric(begun));
     for path in (0..5).map(|number| format!("{CLAIMS}/unused-{number}")).chain([format!("{CLAIMS}/used")]) {
@@ -215,7 +214,7 @@ fn all_collectors_survive_a_server_that_fails_a_third_of_all_requests() {
     for path in &gone {
         until(&format!("the end of {path}"), || admin.get(path).0 == 404);
     }
-    // No pass is needed in which everything answers.
+    // The namespace ends without any pass in which all requests succeed.
     until("the end of the namespace", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
     assert!(proxy.heal()[0] > 10, "it has failed");
     until("everything is well again", || run.is_ready() && run.is_synced() && run.is_idle());

@@ -1,4 +1,4 @@
-//! The chart against the code, against the manifests, and installed on a server.
+//! Compares the chart with the code and with the manifests, and installs it on a server.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::support::{Kubegc, collection_of, repository};
 use crate::support_cluster::{Admin, Run, account, manifests, until};
 
 const CHART: &str = "deploy/helm/kubegc";
-/// Definitions that the chart has.
+/// Definitions that the chart contains.
 const DEFINITIONS: [&str; 2] = ["nodecollectionpolicies", "retentionpolicies"];
 
-/// Every file under a folder.
+/// Returns every file below a directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -64,7 +64,7 @@ fn the_chart_has_the_permissions_of_every_collector() {
     assert_eq!(written, permissions(), "UPDATE_CHART=1 writes {}", file.display());
 }
 
-/// The rules of the roles among these objects that belong to `kubegc run`, in the order of their names.
+/// Returns the rules of the roles that belong to `kubegc run` among these objects, in the order of their names.
 fn run_rules(objects: &[Value]) -> Vec<Value> {
     let roles = ["kubegc", "kubegc-leader-election"];
     let role_of = |name: &str| {
@@ -92,7 +92,7 @@ fn the_chart_grants_what_its_controllers_need() {
         let printed: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
         assert_eq!(run_rules(&rendered.unwrap()), run_rules(&printed), "{list}, Events: {events}");
     }
-    // Looks for leftovers read everything, whatever the collectors need.
+    // Searches for leftovers read everything, whatever the collectors need.
     for list in ["ttl-after-finished-controller", "*"] {
         let values = [format!("controllers={{{list}}}"), "garbageMetricsInterval=1h".to_owned()];
         let Some(rendered) = rendered_chart(&[&values[0], &values[1]]) else { return };
@@ -109,8 +109,8 @@ fn the_chart_grants_what_its_controllers_need() {
     );
 }
 
-/// The chart is installed on a server, every part of it enabled, and what it starts works with exactly the rights that it
-/// grants: `kubegc run` with every collector becomes ready and is refused nothing.
+/// After the chart is installed on a server with every part enabled, everything that it starts works with exactly the permissions
+/// that it grants: `kubegc run` with every collector becomes ready, and no request is refused.
 #[test]
 fn an_installed_chart_runs_with_its_rights() {
     let values = [
@@ -138,13 +138,13 @@ fn an_installed_chart_runs_with_its_rights() {
     };
     let arguments = &of("StatefulSet", "kubegc")["spec"]["template"]["spec"]["containers"][0]["args"];
     assert!(arguments.as_array().unwrap().contains(&json!("--controllers=*")), "{arguments}");
-    // The account of the chart, with the roles that were just installed.
+    // This is the account of the chart, with the roles that were just installed.
     let run = Run::with(&account(&server, Vec::new()), &["--controllers=*"]);
     until("it leads", || run.leads() && run.is_ready());
     assert_eq!(admin.refusals(403), [] as [String; 0]);
 }
 
-/// The definitions, and what is recorded, are those of the manifests.
+/// The definitions and the recorded kinds are those of the manifests.
 #[test]
 fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
     for name in DEFINITIONS {
@@ -171,7 +171,7 @@ fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
     let node = manifests("deploy/node", &["daemonset.yaml"]);
     let role = |objects: &[Value]| of(objects, "ClusterRole", "kubegc-node")["rules"].clone();
     assert_eq!(role(&rendered), role(&node));
-    // With one value more, also the right to know which images workloads will need.
+    // One more value also adds the permission to know which images workloads will need.
     let keeping = rendered_chart(&["node.enabled=true", "node.keepWorkloadImages=168h"]).unwrap().unwrap();
     let arguments =
         &of(&keeping, "DaemonSet", "kubegc-node")["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -240,7 +240,7 @@ fn the_chart_says_what_the_manifests_say() {
         let of = |objects: &[Value]| {
             let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
             let mut spec = object["spec"].clone();
-            // Labels differ by the release; arguments by what only a chart can ask for.
+            // Labels differ by the release, and arguments by options that only a chart can have.
             spec["selector"] = Value::Null;
             if kind == "StatefulSet" {
                 let template = &mut spec["template"];
@@ -258,7 +258,7 @@ fn the_chart_says_what_the_manifests_say() {
     }
 }
 
-/// The policies about who may have something deleted come with the controllers that delete it.
+/// The policies about who may have objects deleted are installed with the controllers that delete them.
 #[test]
 fn the_chart_installs_the_admission_policies_of_its_controllers() {
     let (expiry, policies) = ("kubegc-expiry-needs-delete", "kubegc-retention-policy-needs-delete");
@@ -278,8 +278,8 @@ fn the_chart_installs_the_admission_policies_of_its_controllers() {
     }
 }
 
-/// Renders the chart with Helm's own code under these `--set` expressions, or returns the error; `None` (said loudly)
-/// where scripts/setup could not install it.
+/// Renders the chart with Helm's own code with these `--set` expressions, or returns the error. Returns `None`, with a clear
+/// message, if scripts/setup could not install Helm.
 pub(crate) fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, String>> {
     let python = repository().join("target/python/bin/python");
     let has_helm = Command::new(&python).args(["-c", "import helm_python"]).output();
@@ -303,7 +303,7 @@ pub(crate) fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, 
     Some(Ok(objects.into_iter().filter(|object| !object.is_null()).collect()))
 }
 
-/// Each value of the chart does what it says, and a value that is none is refused with its name.
+/// Each value of the chart has its effect, and an unknown value is refused with its name.
 #[test]
 fn the_values_of_the_chart_reach_the_container() {
     let container = |expressions: &[&str]| {
@@ -360,7 +360,7 @@ fn the_values_of_the_chart_reach_the_container() {
     ]);
     assert_eq!(full["containers"][0]["args"], arguments);
     assert_eq!(full["containers"][0]["image"], "example.test/kubegc:v9");
-    // That which releases push, in the version of the chart.
+    // This is the image that releases push, in the version of the chart.
     assert_eq!(default["containers"][0]["image"], "ghcr.io/kubegc/kubegc:0.1.0");
     assert_eq!(full["imagePullSecrets"], json!([{"name": "pull"}]));
     assert_eq!(full["nodeSelector"], json!({"disk": "fast"}));
@@ -371,7 +371,7 @@ fn the_values_of_the_chart_reach_the_container() {
     assert!(refused.contains("additional properties 'replica' not allowed"), "{refused}");
 }
 
-/// The page is off, and where it is on, its port, its address and who reaches it belong together.
+/// The page is off by default; if it is on, its port, its address and its network policy match.
 #[test]
 fn the_chart_serves_the_page_only_where_it_is_enabled() {
     let Some(default) = rendered_chart(&[]) else { return };

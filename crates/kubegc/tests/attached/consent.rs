@@ -1,5 +1,5 @@
-//! What promises that nothing happens changes nothing: a proxy before the server counts every write. Beside each promise is the
-//! same command without it, which does write.
+//! Commands that promise to change nothing keep their promise: a proxy before the server counts every write. Each is compared with
+//! the same command without the promise, which does write.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::support_proxy::Proxy;
 
 const NODES: &str = "/api/v1/nodes";
 
-/// Requests that would change something. A review is a question, and so is what a page is asked; a dry run of the server is
-/// without effect.
+/// Returns the requests that would change something. A review only asks a question, as do requests to a page; a dry run of the
+/// server has no effect.
 pub(crate) fn writes(proxy: &Proxy) -> Vec<String> {
     let changes = |method: &Method, path: &str| {
         *method != Method::GET
@@ -28,14 +28,14 @@ pub(crate) fn writes(proxy: &Proxy) -> Vec<String> {
     writes.map(|request| format!("{} {}", request.method, request.path)).collect()
 }
 
-/// A server with objects that each command finds something to do with, and a proxy before it.
+/// A server with work for each command, and a proxy before it.
 struct World {
     server: Kubegc,
     admin: Admin,
     proxy: Proxy,
-    /// The UID of an owner that is gone, and that of the one in its place.
+    /// UID of an owner that is gone, and UID of its replacement.
     map: String,
-    /// Manifests as of before a restore that lost the references.
+    /// Manifests from before a restore that lost the references.
     backup: PathBuf,
     /// Records of an object that was deleted.
     records: PathBuf,
@@ -72,7 +72,7 @@ fn world() -> World {
     World { map: format!("{GONE}={owner}"), server, admin, proxy, backup, records }
 }
 
-/// Every command that can change something, as it promises not to, and as it does.
+/// Runs every command that can change something, first with its promise not to, and then without.
 #[test]
 fn a_command_without_consent_writes_nothing() {
     let world = world();
@@ -83,7 +83,7 @@ fn a_command_without_consent_writes_nothing() {
     let release = ["release", "cm/held", "--force"];
     let protect = ["protect", "--marked"];
     let kubeconfig = world.proxy.kubeconfig();
-    // What only shows, with a part of what it shows.
+    // Commands that only show, each with a part of their output.
     for (command, shown) in [
         (&undo[..], "Would create 1 object"),
         (&by_map, "Would change 1 object"),
@@ -107,12 +107,12 @@ fn a_command_without_consent_writes_nothing() {
         assert!(out.contains(shown), "{command:?}: {code:?} {out}{error}");
         assert_eq!(writes(&world.proxy), [""; 0], "{command:?} has changed something");
     }
-    // Delete's flag of kubectl's is another command here; it does not delete in its place.
+    // kubectl's flag for delete is a different command here, which does not delete instead.
     let (code, _, error) = kubegc(&["delete", "cm/owner", "--dry-run"], &kubeconfig);
     assert!(code == Some(2) && error.contains("kubegc plan delete"), "{error}");
     assert_eq!(writes(&world.proxy), [""; 0]);
 
-    // With consent, each of them writes: the counter sees it.
+    // With consent, each of them writes, as the counter shows.
     let mark = ["garbage", "--quarantine", "--older-than", "0s"];
     for (command, written) in [
         (&mark[..], "PATCH /api/v1/namespaces/default/secrets/unused"),
@@ -135,7 +135,7 @@ fn a_command_without_consent_writes_nothing() {
     assert!(world.admin.exists("lost") && !world.admin.exists("held"), "{}", world.server.url);
 }
 
-/// An object that is to be collected, and the kubeconfig of an account that may do it.
+/// Returns an administrator with an object that is due for collection, and the kubeconfig of an account that may collect it.
 fn with_work(server: &Kubegc) -> (Admin, PathBuf) {
     let admin = Admin::of(server);
     let account = privileged_for_all(server);
@@ -146,7 +146,7 @@ fn with_work(server: &Kubegc) -> (Admin, PathBuf) {
     (admin, account)
 }
 
-/// What a paused leader writes is its Lease.
+/// A paused leader only writes its Lease.
 #[test]
 fn a_pause_leaves_nothing_but_the_renewals_of_the_lease() {
     let server = Kubegc::start("apiserver");
@@ -168,7 +168,7 @@ fn a_pause_leaves_nothing_but_the_renewals_of_the_lease() {
     until("it continues", || !admin.exists("stray"));
 }
 
-/// A policy that is not enforced counts what is due in its status, and deletes none of it.
+/// A policy that is not enforced counts the due objects in its status, and deletes none of them.
 #[test]
 fn a_policy_that_is_not_enforced_writes_its_status_alone() {
     let server = Kubegc::start("apiserver");
@@ -197,7 +197,7 @@ fn a_policy_that_is_not_enforced_writes_its_status_alone() {
     assert_eq!(deletions(), [format!("DELETE {MAPS}/old")]);
 }
 
-/// Without `--ui-orders`, no order of the page reaches the server, with all rights that there are.
+/// Without `--ui-orders`, no order from the page reaches the server, even with all permissions.
 #[test]
 fn a_page_without_orders_passes_none_on() {
     for (flags, takes_orders) in [(&[][..], false), (&["--ui-orders"], true)] {
@@ -306,7 +306,7 @@ fn a_dry_run_of_node_deletions_deletes_no_node() {
     assert_eq!(admin.get(&format!("{NODES}/found")).0, 200);
 }
 
-/// Answers that the machine that `--machine` names runs, and that there is no other.
+/// Provider that reports the machine given by `--machine` as running, and any other as missing.
 const PROVIDER: &str = r#"#!/usr/bin/env python3
 import json, sys
 asked = json.load(sys.stdin)

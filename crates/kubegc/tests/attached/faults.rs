@@ -1,6 +1,6 @@
-//! Faults between collector and server. While each holds, owners are deleted in all three ways, replaced under
-//! their old name, and given further dependents; then it ends. Whatever it was: nothing that a living owner owns
-//! has been deleted, and all garbage is gone within a bounded time.
+//! Faults between collector and server. While each fault lasts, owners are deleted in all three ways, replaced under their old
+//! names, and given further dependents; then the fault ends. With every fault, nothing owned by a living owner is deleted, and all
+//! garbage is gone within a bounded time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, Run, least_privileged, until, within};
 use crate::support_proxy::{Fault, Proxy};
 
-/// All garbage is gone so soon after a fault has ended. Pauses between tries grow with the time that a fault
-/// holds, and are never longer than it held, or half a minute.
+/// Maximum time after the end of a fault until all garbage is gone. Pauses between retries grow with the duration of a fault, but
+/// never exceed that duration or half a minute.
 const AFTERWARDS: Duration = Duration::from_secs(20);
-/// Dependents of each owner.
+/// Number of dependents of each owner.
 const DEPENDENTS: usize = 12;
 
 fn is_watch(_: &Method, path: &str) -> bool {
@@ -28,7 +28,8 @@ fn is_watch_of_maps(method: &Method, path: &str) -> bool {
     is_watch(method, path) && path.contains("/configmaps?")
 }
 
-/// The watch without which nothing is written here: one that stands still once comes back half a minute later.
+/// Reports whether a request is the first watch of ConfigMaps, without which nothing is written here: a stalled one comes back half
+/// a minute later.
 fn is_first_watch_of_maps(method: &Method, path: &str) -> bool {
     static SEEN: AtomicBool = AtomicBool::new(false);
     is_watch_of_maps(method, path) && !SEEN.swap(true, Ordering::Relaxed)
@@ -46,7 +47,7 @@ fn is_read(method: &Method, _: &str) -> bool {
     *method == Method::GET
 }
 
-/// Recognises writes to objects; the Lease and questions about permissions are not among them.
+/// Reports whether a request writes objects, apart from the Lease and questions about permissions.
 fn is_write(method: &Method, path: &str) -> bool {
     *method != Method::GET && is_any(method, path)
 }
@@ -59,7 +60,7 @@ fn is_discovery(_: &Method, path: &str) -> bool {
     path == "/apis"
 }
 
-/// Objects that stay, with their UIDs, and objects that must go.
+/// Objects that must stay, with their UIDs, and objects that must be deleted.
 #[derive(Default)]
 struct Story {
     living: Vec<(String, String)>,
@@ -101,7 +102,7 @@ impl Story {
         Self { doomed, alive, swap, ..story }
     }
 
-    /// Acts while the fault lasts. Bypasses the proxy.
+    /// Acts while the fault lasts, bypassing the proxy.
     fn happen(&mut self, admin: &Admin) {
         admin.delete("doomed", "Background");
         admin.delete("front", "Foreground");
@@ -122,7 +123,7 @@ impl Story {
         self.living.push(("swap".into(), again));
     }
 
-    /// Checks that it ended as it must, and stays so.
+    /// Checks that the end state is right, and remains so.
     fn ended_well(&self, admin: &Admin, run: &Run) {
         let begun = Instant::now();
         let mut left = Vec::new();
@@ -162,9 +163,8 @@ fn names(admin: &Admin) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Plays the story under a fault that lasts at least `hold` and until every rule has been applied, because the watch that
-/// all writes depend on may be among those that stall. `begin` causes the fault; `during` is called repeatedly while it
-/// lasts.
+/// Plays the story under a fault that lasts at least `hold` and until every rule has been applied, because the watch that all
+/// writes depend on may be among the stalled ones. `begin` causes the fault; `during` is called repeatedly while it lasts.
 fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut during: impl FnMut(&Proxy)) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -187,7 +187,7 @@ fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut duri
 }
 
 const HOLD: Duration = Duration::from_secs(3);
-/// A fault lasts at most this many times as long as intended.
+/// Maximum duration of a fault, as a multiple of the intended one.
 const MOST_HOLDS: u32 = 4;
 
 #[test]
@@ -224,7 +224,7 @@ fn connections_cut_in_the_middle_of_everything() {
 #[test]
 fn answers_that_break_off() {
     let begin = |proxy: &Proxy| {
-        // Whole connections are gone first, so that everything is asked for again.
+        // At first all connections are cut, so everything is requested again.
         proxy.inject_every(2, is_watch, Fault::Truncate(700));
         proxy.inject_every(3, is_write, Fault::ResetAfter);
         proxy.inject_every(4, is_write, Fault::Reset);
@@ -268,7 +268,7 @@ fn requests_and_answers_that_stall() {
         proxy.inject_every(3, is_write, Fault::StallAfter);
         proxy.inject_every(2, is_write, Fault::Stall);
     };
-    // Long beyond the time after which a request is given up.
+    // This is far longer than the time after which a request is given up.
     play(&["--request-timeout=500ms"], Duration::from_secs(5), begin, |_| {});
 }
 
@@ -281,7 +281,7 @@ fn watches_that_stall() {
     play(&[], HOLD, begin, |_| {});
 }
 
-/// With the settings as they are delivered: requests are given up after half a minute and less than that is waited out.
+/// With the default settings, requests are given up after half a minute, and shorter silences are waited out.
 #[test]
 fn half_a_minute_of_silence() {
     let begin = |proxy: &Proxy| {
@@ -312,11 +312,11 @@ fn discovery_that_fails() {
         proxy.inject_every(2, is_read, Fault::Delay(Duration::from_millis(300)));
         proxy.cut();
     };
-    // Definitions make it read discovery again.
+    // New definitions make the collector read discovery again.
     play(&[], HOLD, begin, |_| {});
 }
 
-/// Makes the group of widgets vanish from a discovery document.
+/// Removes the group of widgets from a discovery document.
 fn without_widgets(document: &mut Value) {
     if let Some(items) = document["items"].as_array_mut() {
         items.retain(|group| group["metadata"]["name"] != "example.com");
@@ -326,7 +326,7 @@ fn without_widgets(document: &mut Value) {
     }
 }
 
-/// The group of widgets could not be refreshed, as an aggregated server says it.
+/// Marks the group of widgets as stale, as for an aggregated server that could not be refreshed.
 fn with_stale_widgets(document: &mut Value) {
     for group in document["items"].as_array_mut().into_iter().flatten() {
         if group["metadata"]["name"] == "example.com" {
@@ -335,7 +335,7 @@ fn with_stale_widgets(document: &mut Value) {
     }
 }
 
-/// Discovery lies about a group whose objects own others, while owners of it live and go.
+/// Discovery lies about a group whose objects own others, while some of these owners are deleted.
 fn discovery_lies(fault: &Fault) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -351,7 +351,7 @@ fn discovery_lies(fault: &Fault) {
     admin.map("bystander-child", Some(("bystander", &bystander)));
 
     proxy.inject(is_discovery, fault.clone());
-    // Each definition makes it look again, so that it believes the lie at once and not in half a minute.
+    // Each definition makes the collector read discovery again, so it sees the lie at once instead of after half a minute.
     let mut other = widget_definition();
     other["metadata"]["name"] = "gadgets.example.org".into();
     other["spec"]["group"] = "example.org".into();
@@ -370,7 +370,7 @@ fn discovery_lies(fault: &Fault) {
 
     assert!(proxy.heal()[0] > 0);
     admin.delete_at(&format!("{DEFINITIONS}/gadgets.example.org"), "Background");
-    // Half a minute is the period at which discovery is read without a sign.
+    // Without a sign of change, discovery is read every half a minute.
     within(AFTERWARDS + Duration::from_secs(30), "the garbage is gone", || !admin.exists("garbage"));
     until("everything is done", || run.is_idle());
     for (name, uid) in [("kept", kept), ("late", late)] {
@@ -423,7 +423,7 @@ fn a_server_that_is_restored_from_an_older_backup() {
         crate::support_cluster::kubeconfig(&file, &server.url, &server.ca, token);
         file
     };
-    // In the backup: owners that live, and one whose deletion comes after it.
+    // The backup contains owners that live on, and one that is deleted later.
     let (kept, undone) = (admin.map("kept", None), admin.map("undone", None));
     let child = admin.map("kept-child", Some(("kept", &kept)));
     let undone_child = admin.map("undone-child", Some(("undone", &undone)));
@@ -436,12 +436,12 @@ fn a_server_that_is_restored_from_an_older_backup() {
     let proxy = Proxy::start(&account_of(&server));
     let run = Run::with(&proxy.kubeconfig(), &["--leader-elect=false"]);
     until("the graph is complete", || run.is_ready() && run.is_synced());
-    // After the backup: an owner is deleted, and observed to be, with its dependents; others are created.
+    // After the backup, an owner is deleted, which the collector observes, with its dependents; others are created.
     admin.delete("undone", "Background");
     until("its child is gone", || !admin.exists("undone-child"));
     let newer = admin.map("newer", None);
     admin.map("newer-child", Some(("newer", &newer)));
-    // More is written than the restored server will write before it is asked how far it is.
+    // These are more writes than the restored server makes before it is asked for its revision.
     for number in 0..100 {
         admin.map(&format!("lost-{number}"), None);
     }
@@ -453,7 +453,7 @@ fn a_server_that_is_restored_from_an_older_backup() {
     let server = start(&backup);
     proxy.redirect(&account_of(&server));
     let admin = Admin::of(&server);
-    // Objects deleted after the backup are there again, and live; later ones have never existed.
+    // Objects that were deleted after the backup exist again; later ones never existed.
     let after = admin.map("after", Some(("undone", &undone)));
     let stray = admin.map("stray", Some(("newer", &newer)));
     let deadline = Instant::now() + AFTERWARDS;
@@ -472,7 +472,7 @@ fn a_server_that_is_restored_from_an_older_backup() {
     ] {
         assert_eq!(admin.get(&format!("{MAPS}/{name}")).1["metadata"]["uid"], *uid, "{name}\n{}", run.log());
     }
-    // And it collects as before.
+    // The collector works as before.
     admin.delete("kept", "Foreground");
     within(AFTERWARDS, "the owner and its child are gone", || {
         !admin.exists("kept") && !admin.exists("kept-child")

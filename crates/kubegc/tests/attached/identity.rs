@@ -1,4 +1,4 @@
-//! `kubegc run` in the name of another user: everything that it sends carries the identity.
+//! `kubegc run` as another user: every request that it sends carries that identity.
 
 use http::Method;
 use serde_json::json;
@@ -17,7 +17,8 @@ fn everything_that_is_sent_carries_the_identity() {
     arguments.push("--ui-bind-address=127.0.0.1:0");
     let run = Run::with(&proxy.kubeconfig(), &arguments);
     until("it leads", || run.is_ready() && run.leads());
-    // Lists, watches, live reads, barriers, deletions and patches, Events, the passes over a namespace, and the Lease.
+    // The requests include lists, watches, live reads, barriers, deletions and patches, Events, passes over a namespace, and the
+    // Lease.
     let owner = admin.map("owner", None);
     admin.map("leaf", Some(("owner", &owner)));
     admin.delete("owner", "Foreground");

@@ -1,4 +1,4 @@
-//! The OCI image that scripts/image makes of a binary: its layout, its digests, and that it is the same each time.
+//! The OCI image that scripts/image makes from a binary: its layout, its digests, and its reproducibility.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::support::repository;
 
-/// A static binary that is here without a release build of ours.
+/// A static binary that is available without a release build of kubegc.
 const BUSYBOX: &str = "/bin/busybox";
 
 fn image(binary: &Path, output: &Path) -> Output {
@@ -28,7 +28,7 @@ fn printed(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// A blob of the layout that a descriptor names; checks digest and size.
+/// Returns the blob that a descriptor names in the layout, after checking digest and size.
 fn blob(layout: &Path, descriptor: &Value) -> Vec<u8> {
     let name = descriptor["digest"].as_str().unwrap();
     let bytes = std::fs::read(layout.join("blobs").join(name.replace(':', "/"))).unwrap();
@@ -89,7 +89,7 @@ fn the_image_is_an_oci_layout_of_one_static_binary() {
     assert_eq!(digest(&binary), digest(&std::fs::read(BUSYBOX).unwrap()));
 }
 
-/// In an image from scratch there is no dynamic linker.
+/// An image from scratch has no dynamic linker.
 #[test]
 fn what_is_not_static_makes_no_image() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Commands find the leading collector without its address: with the rights of their user.
+//! Commands find the leading collector without its address, with the permissions of their user.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn bind(admin: &Admin, role: &str, account: &str) {
     admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding);
 }
 
-/// The pod that holds the Lease, at this address.
+/// Creates the pod that holds the Lease, at this address.
 fn leader_pod(admin: &Admin, address: &str) {
     let (host, port) = address.rsplit_once(':').unwrap();
     let lease = admin.get(LEASE).1;
@@ -68,7 +68,7 @@ fn why_and_journal_ask_the_collector_that_leads() {
     admin.delete("owner", "Background");
     until("it is collected", || !admin.exists("leaf"));
 
-    // Without its pod, nothing says where it is.
+    // Without its pod, nothing shows the address of the leader.
     let (code, _, error) = kubegc(&["why", "cm/leaf"], &root);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("there is no pod ") && error.contains("not found"), "{error}");
@@ -80,7 +80,7 @@ fn why_and_journal_ask_the_collector_that_leads() {
     let (code, table, error) = kubegc(&["journal", "--object=configmaps/leaf", "-n", "default"], &root);
     assert_eq!((code, table.contains("OwnersAbsent")), (Some(0), true), "{table}{error}");
 
-    // An object that a finalizer holds: who deleted it.
+    // A finalizer holds this object; the question is who deleted it.
     let held = json!({"metadata": {"name": "held", "finalizers": ["acme.io/hold"], "ownerReferences": [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner}]}});
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -93,12 +93,12 @@ fn why_and_journal_ask_the_collector_that_leads() {
     assert!(by.starts_with("garbage-collector-controller at "), "{why}");
     assert!(by.contains("(the journal of https://127.0.0.1:"), "{why}");
 
-    // A user who may not read the Lease, or the journal, is informed that something was not seen.
+    // A user who may not read the Lease or the journal is informed that something was not seen.
     let says = |expected: &str| {
         let (code, _, error) = kubegc(&["why", "cm/leaf"], &reader);
         code == Some(1) && error.contains(expected) && error.contains("not found")
     };
-    // The server learns of a new permission a moment after its creation.
+    // The server recognizes a new permission only a moment after its creation.
     until("the Lease is not seen", || says("whether a collector leads cannot be seen: "));
     permit(&admin, "coordination.k8s.io", "leases", "reader");
     until("its pod is not seen", || says("its pod cannot be read: "));

@@ -1,8 +1,8 @@
-//! A proxy between the collectors and their server lies: a list is answered with something that is none, that is another one, or
-//! that lacks what is there; a live read with something that does not come from a store; a watch with events that no store made.
-//! Whatever one answer says, nothing is lost that a living owner owns.
+//! A proxy between the collectors and their server lies: a list is replaced by something that is not a list, by another one, or by
+//! an incomplete one; a live read by an answer that does not come from a store; a watch by events that no store made. Whatever one
+//! answer says, nothing that a living owner owns is lost.
 //!
-//! Each liar lies about owners of a kind of its own, so that all of them lie to one process at the same time.
+//! Each liar lies about owners of its own kind, so all of them can lie to one process at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ struct Subject {
     root: &'static str,
     plural: &'static str,
     kind: &'static str,
-    /// The content of an object besides its metadata.
+    /// Content of an object other than its metadata.
     content: &'static str,
 }
 
@@ -113,7 +113,7 @@ impl Subject {
         object
     }
 
-    /// Returns true if a request reads all objects of the kind, and with which parameter.
+    /// Reports whether a request reads all objects of the kind with this parameter.
     fn is_asked(self, method: &Method, path: &str, parameter: &str) -> bool {
         let all = path.strip_prefix(&format!("/{}/{}?", self.root, self.plural));
         *method == Method::GET && all.is_some_and(|query| query.contains(parameter))
@@ -125,11 +125,11 @@ struct Liar {
     name: &'static str,
     list: Fault,
     read: Option<Fault>,
-    /// Only the first live read is answered so.
+    /// True if only the first live read gets the lie.
     once: bool,
 }
 
-/// The list is answered with this, which is none.
+/// Returns a liar that answers the list with this, which is not a list.
 fn none(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> Liar {
     let list = Fault::Body { code: 200, content_type, body: body.into() };
     Liar { name, list, read: None, once: false }
@@ -139,18 +139,18 @@ fn same(path: &str) -> String {
     path.to_owned()
 }
 
-/// The list is answered with the server's, changed, so that only live reads show what is there.
+/// Returns a liar that changes the server's list, so only live reads show the truth.
 fn lacking(name: &'static str, change: fn(&mut Value)) -> Liar {
     let honest = Fault::Delay(std::time::Duration::ZERO);
     Liar { name, list: Fault::Other { path: same, change }, read: Some(honest), once: false }
 }
 
-/// The list lacks the owner, and a live read of it is answered so.
+/// Returns a liar that omits the owner from the list, and answers a live read of it with this.
 fn not_found(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> Liar {
     read(name, Fault::Body { code: 404, content_type, body: body.into() })
 }
 
-/// The same with a Status.
+/// Returns the same liar with a Status as its answer.
 fn status(name: &'static str, reason: &str, details: &Value) -> Liar {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "reason": reason, "code": 404, "details": details});
@@ -166,12 +166,14 @@ fn read(name: &'static str, fault: Fault) -> Liar {
     }
 }
 
-/// The list is empty, and only the first live read is answered so: where every object of a kind has vanished at once, that proves nothing.
+/// Returns a liar whose list is empty and who lies only to the first live read: if every object of a kind has vanished at once, one
+/// answer proves nothing.
 fn once(liar: Liar) -> Liar {
     Liar { list: Fault::Other { path: same, change: empty }, once: true, ..liar }
 }
 
-/// The sibling stays, so that the kind has not vanished: one live read decides, and the breaker holds nothing.
+/// Removes the owner from a list. The sibling stays, so the kind has not vanished: one live read decides, and the breaker withholds
+/// nothing.
 fn without_the_owner(list: &mut Value) {
     list["items"].as_array_mut().unwrap().retain(|item| item["metadata"]["name"] != "owner");
 }
@@ -182,7 +184,7 @@ fn empty(list: &mut Value) {
 
 fn as_it_is(_: &mut Value) {}
 
-/// Owned objects that must stay, with everything that runs.
+/// Owned objects that must stay, with all running processes.
 struct OwnedObjects {
     _server: Kubegc,
     admin: Admin,
@@ -192,7 +194,7 @@ struct OwnedObjects {
 }
 
 impl OwnedObjects {
-    /// Owners of as many kinds as there are liars, each with a namesake in another resource, a sibling, and a dependent.
+    /// Creates owners of as many kinds as there are liars, each with a namesake in another resource, a sibling, and a dependent.
     fn begin(kinds: usize) -> Self {
         let server = Kubegc::start("apiserver");
         let admin = Admin::of(&server);
@@ -215,12 +217,12 @@ impl OwnedObjects {
         Self { _server: server, admin, proxy, run, living }
     }
 
-    /// Every liar lies about a kind, and is asked; then all that lives is there.
+    /// Lets every liar lie about a kind until it was asked; then checks that all living objects exist.
     fn suffer(&self, liars: Vec<Liar>) {
         let mut rules = Vec::new();
         for (subject, liar) in SUBJECTS.into_iter().zip(liars) {
             self.proxy.inject(move |method, path| subject.is_asked(method, path, "limit="), liar.list);
-            // Refused once, streamed lists are not asked for again.
+            // After one refusal, streamed lists are not requested again.
             let refused = Fault::Answer { code: 422, retry_after: None };
             self.proxy
                 .inject(move |method, path| subject.is_asked(method, path, "sendInitialEvents"), refused);
@@ -264,7 +266,7 @@ impl OwnedObjects {
         assert!(lost.is_empty(), "{lost:#?}\n{}", self.run.log());
     }
 
-    /// Checks that the collector still deletes: it was not merely idle.
+    /// Checks that the collector still deletes, and was not merely idle.
     fn ends(&self) {
         let owner = format!("{}/owner", SUBJECTS[0].collection());
         self.admin.delete_at(&owner, "Background");
@@ -409,7 +411,7 @@ fn a_live_read_is_believed_only_from_a_store() {
     owned.ends();
 }
 
-/// A line of a watch, with the metadata of an object of the subjects' namespace.
+/// Returns a line of a watch with the metadata of an object in the subjects' namespace.
 fn line(event: &str, name: &str, uid: &str, version: &str) -> String {
     let metadata = json!({"name": name, "namespace": "default", "uid": uid, "resourceVersion": version});
     let object =
@@ -417,17 +419,17 @@ fn line(event: &str, name: &str, uid: &str, version: &str) -> String {
     json!({"type": event, "object": object}).to_string() + "\n"
 }
 
-/// The watch begins with this, and continues as the server's.
+/// Returns a watch that begins with this, and continues as the server's.
 fn watch(name: &'static str, before: impl Into<Bytes>) -> (&'static str, Fault) {
     (name, Fault::Watch { path: same, before: before.into(), ends: false })
 }
 
-/// The watch is answered with this, which is none.
+/// Returns a liar that answers the watch with this, which is not a watch.
 fn no_watch(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> (&'static str, Fault) {
     (name, Fault::Body { code: 200, content_type, body: body.into() })
 }
 
-/// The owner of each kind, a UID that none has, and a version that is later than all of them.
+/// Owner of each kind, a UID that no object has, and a version later than all of theirs.
 struct Owners {
     uids: Vec<String>,
     versions: Vec<String>,
@@ -435,7 +437,7 @@ struct Owners {
     later: String,
 }
 
-/// The position of the liar whose watch never shows its own resource.
+/// Position of the liar whose watch never shows its own resource.
 const CROSSED: usize = 13;
 
 fn watch_of_secrets(_: &str) -> String {
@@ -478,8 +480,8 @@ fn lies_of_watches(owners: &Owners) -> Vec<(&'static str, Fault)> {
     ]
 }
 
-/// Every watch lies about the owners of its kind when it begins again. An object without an owner, created after that in each
-/// collection, shows by its end that the watch was read beyond the lie.
+/// Every watch lies about the owners of its kind when it begins again. In each collection, the deletion of a later stray object
+/// shows that the watch was read beyond the lie.
 #[test]
 fn a_watch_that_says_what_no_store_did_deletes_nothing() {
     let owned = OwnedObjects::begin(SUBJECTS.len());
@@ -518,7 +520,7 @@ fn a_watch_that_says_what_no_store_did_deletes_nothing() {
     }
     until("everything is decided", || owned.run.is_idle());
     owned.lives();
-    // The watch of another resource is still open.
+    // The watch of another resource is still open, so it is cut.
     owned.proxy.cut();
     until("the crossed watch is over", || is_gone(SUBJECTS[CROSSED]));
     until("everything is decided", || owned.run.is_synced() && owned.run.is_idle());

@@ -1,4 +1,4 @@
-//! Manifests, chart, alerts and dashboard against the code, and against a server.
+//! Compares the manifests, chart, alerts and dashboard with the code, and with a server.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -57,7 +57,7 @@ fn the_permissions_are_those_that_the_code_asks_for() {
     assert_eq!(on_lease["rules"][2], yaml("{apiGroups: [''], resources: [events], verbs: [create]}"));
 }
 
-/// The first minor version of kubectl whose `apply -k` knows `labels`.
+/// First minor version of kubectl whose `apply -k` knows `labels`.
 const KUSTOMIZES_LABELS: u32 = 22;
 
 fn kubectl(arguments: &[&str]) -> Option<Output> {
@@ -69,7 +69,7 @@ fn kubectl(arguments: &[&str]) -> Option<Output> {
     output.ok()
 }
 
-/// The whole base is taken by a server that validates strictly, twice, and `kubegc run` works under what it grants.
+/// A server with strict validation accepts the whole base, twice, and `kubegc run` works with the permissions that it grants.
 #[test]
 fn the_base_is_applied_to_a_server() {
     if kubectl(&["version", "--client"]).is_none() {
@@ -85,21 +85,21 @@ fn the_base_is_applied_to_a_server() {
     let base = repository().join("deploy/run");
     let config = format!("--kubeconfig={}", server.kubeconfig.display());
     for expected in ["created", "unchanged"] {
-        // `true` is `strict`, and older kubectl know it as well.
+        // `true` means `strict`, and older versions of kubectl also accept it.
         let arguments = ["apply", "--validate=true", &config, "-k", base.to_str().unwrap()];
         let Some(output) = kubectl(&arguments) else { return };
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         assert_eq!(out.lines().count(), 14, "{out}");
-        // kubectl replaces the selector of a budget and the claim templates of a StatefulSet each time, as their schemas
-        // say, and calls that configured.
+        // kubectl replaces the selector of a budget and the claim templates of a StatefulSet each time, as their schemas require,
+        // and reports them as configured.
         let is_replaced =
             |line: &str| line.starts_with("poddisruptionbudget") || line.starts_with("statefulset");
         let as_expected = |line: &str| line.ends_with(expected) || is_replaced(line);
         assert!(out.lines().all(as_expected), "{out}");
     }
-    // What `deploy/` has is taken in one go, as far as it needs no operator and no namespace of its own.
+    // Everything in `deploy/` that needs neither an operator nor its own namespace is accepted at once.
     let all = repository().join("deploy");
     let arguments = ["apply", "--dry-run=server", "--validate=true", &config, "-k", all.to_str().unwrap()];
     let Some(output) = kubectl(&arguments) else { return };
@@ -109,7 +109,7 @@ fn the_base_is_applied_to_a_server() {
     let admin = Admin::of(&server);
     let replicas = admin.get("/apis/apps/v1/namespaces/kube-system/statefulsets/kubegc").1;
     assert_eq!(replicas["spec"]["replicas"], 2);
-    // The arguments of the container are understood.
+    // The arguments of the container are valid.
     let arguments = replicas["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     let arguments: Vec<&str> = arguments.iter().map(|argument| argument.as_str().unwrap()).collect();
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
@@ -119,7 +119,7 @@ fn the_base_is_applied_to_a_server() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("/nowhere/kubeconfig"), "{said}");
-    // The chart is taken as well.
+    // The server accepts the chart as well.
     let Some(rendered) = rendered_chart(&["serviceMonitor.enabled=true", "dashboard.enabled=true"]) else {
         return;
     };
@@ -130,7 +130,7 @@ fn the_base_is_applied_to_a_server() {
     }
 }
 
-/// The names of metrics in an expression: words with an underscore that are neither functions nor labels.
+/// Returns the names of metrics in an expression: words with an underscore that are neither functions nor labels.
 fn metrics_of(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut in_quotes = false;
@@ -158,7 +158,7 @@ fn metrics_of(expression: &str) -> BTreeSet<String> {
     names
 }
 
-/// The names that a page of metrics declares, as they are queried.
+/// Returns the names that a page of metrics declares, in the form in which they are queried.
 fn declared(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names = types.flat_map(|line| {
@@ -183,7 +183,7 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
     until("it leads", || run.leads() && run.is_ready());
-    // Its dependent does not go, so that it waits, and is named after a while.
+    // Its dependent is not deleted, so the owner waits, and is named after a while.
     let slow = admin.map("slow", None);
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "slow", "uid": slow, "blockOwnerDeletion": true});
     let held =
@@ -192,7 +192,7 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     admin.delete("slow", "Foreground");
     admin.delete("root", "Foreground");
     until("the cascade is over", || !admin.exists("root"));
-    // A series is shown once there is something to show: a collected Job, and a breaker that trips.
+    // A series appears once it has a value: a collected Job, and a breaker that trips.
     for name in ["a", "b", "c"] {
         finished_job(&admin, name);
     }
@@ -219,7 +219,7 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
         }
     }
     assert!(wanted.len() > 15, "{wanted:?}");
-    // Another process has these, or a flag asks for them: the reference lists them.
+    // Another process exports these, or a flag enables them; the reference lists them.
     let reference = read("docs/reference/metrics.md");
     let is_elsewhere = |name: &String| {
         let of_others = ["kubegc_recorder_", "kubegc_garbage_"];
@@ -230,7 +230,7 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     assert!(missing.is_empty(), "{missing:?} are not among {declared:?}");
 }
 
-/// Leftovers are metrics of the leader, if a flag asks for them.
+/// If a flag enables them, leftovers are metrics of the leader.
 #[test]
 fn leftovers_are_metrics_where_a_flag_asks_for_them() {
     let server = Kubegc::start("apiserver");
@@ -252,7 +252,7 @@ fn leftovers_are_metrics_where_a_flag_asks_for_them() {
     assert!(output.status.code() == Some(2) && said.contains("1s is shorter than 60 s"), "{said}");
 }
 
-/// Alerts and panels about nodes and the recorder name metrics of these processes, which the reference lists.
+/// Alerts and panels about nodes and the recorder only use metrics of these processes that the reference lists.
 #[test]
 fn alerts_and_panels_about_nodes_and_the_recorder_name_metrics_that_there_are() {
     let reference = read("docs/reference/metrics.md");

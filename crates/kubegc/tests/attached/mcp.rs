@@ -1,5 +1,5 @@
-//! `kubegc mcp`, driven by the client of the protocol's own SDK: each tool answers with the rights of the kubeconfig, nothing is written,
-//! and nothing of what is in a Secret comes out.
+//! `kubegc mcp`, driven by the client of the protocol's own SDK: each tool answers with the permissions of the kubeconfig, nothing
+//! is written, and no content of a Secret is disclosed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, until};
 use crate::support_proxy::Proxy;
 
-/// A client, and the process that it speaks to.
+/// A client, and the process to which it is connected.
 struct Client {
     service: RunningService<RoleClient, ()>,
     child: tokio::process::Child,
@@ -35,7 +35,7 @@ impl Client {
         Self { service: ().serve(streams).await.unwrap(), child }
     }
 
-    /// The text of an answer, and whether it is an error.
+    /// Calls a tool; returns the text of its answer, and whether it is an error.
     async fn call(&self, name: &'static str, arguments: Value) -> (bool, String) {
         let request = CallToolRequestParams::new(name).with_arguments(arguments.as_object().unwrap().clone());
         let CallToolResult { content, is_error, .. } = self.service.call_tool(request).await.unwrap();
@@ -44,10 +44,10 @@ impl Client {
     }
 }
 
-/// Contents of a Secret, as it is stored and in clear.
+/// Content of a Secret, encoded and in clear text.
 const CONTENTS: [&str; 2] = ["aHVudGVyMg==", "hunter2"];
 
-/// A collected object for the journal, a stuck one, an owner with a dependent, and a Secret that nothing uses.
+/// Creates a collected object for the journal, a stuck one, an owner with a dependent, and a Secret that nothing uses.
 fn furnish(server: &Kubegc) {
     let admin = Admin::of(server);
     let gone = admin.map("gone", None);
@@ -102,7 +102,7 @@ async fn tools_answer_over_the_protocol_and_write_nothing() {
         assert!(!is_error && text.contains(expected), "{name} {arguments}: {text}");
         said.push_str(&text);
     }
-    // An error is an answer, too, and the server continues.
+    // An error is an answer, too, and the server keeps running.
     for (name, arguments, expected) in [
         ("why", json!({}), "missing field `object`"),
         ("why", of("cm/never"), "never"),
@@ -123,7 +123,7 @@ async fn tools_answer_over_the_protocol_and_write_nothing() {
     service.cancel().await.unwrap();
     assert!(child.wait().await.unwrap().success(), "it ends with its client");
 
-    // Another user of the same kubeconfig sees what that user may see; the proxy would ask as the administrator.
+    // Another user of the same kubeconfig only sees objects that this user may read; the proxy would ask as the administrator.
     let client = Client::start(&server.kubeconfig, &["--as", "ann"]).await;
     let (is_error, text) = client.call("why", of("secret/unused")).await;
     assert!(is_error && text.contains("ann"), "{text}");

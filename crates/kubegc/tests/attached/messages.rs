@@ -1,4 +1,4 @@
-//! Messages of `kubegc run` about problems, and its exit. More of it is in tests/run.rs.
+//! Messages of `kubegc run` about problems, and its exit codes. More are tested in tests/run.rs.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::support_cluster::{
 };
 use crate::support_proxy::{Fault, Proxy};
 
-/// Returns the error output, of which the log is a part, as plain text.
+/// Returns the error output, which includes the log, as plain text.
 fn errors(run: &Run) -> Vec<String> {
     run.log().lines().filter(|line| line.starts_with("error: ")).map(str::to_owned).collect()
 }
@@ -55,7 +55,7 @@ fn a_forbidden_lease_ends_it_with_the_rule_to_add() {
     );
 }
 
-/// Each rule that is missing for the collectors that are on, and none for the others.
+/// Each rule that the enabled collectors lack is named, and none for the others.
 #[test]
 fn every_missing_rule_is_told() {
     let server = Kubegc::start("apiserver");
@@ -75,7 +75,7 @@ fn every_missing_rule_is_told() {
     );
 }
 
-/// A token that runs out while it works: nothing can be renewed, so that it ends, and says why.
+/// If a token expires while the leader works, it can renew nothing, so it ends with an explanation.
 #[test]
 fn credentials_that_run_out_end_a_leader_in_time() {
     let server = Kubegc::start("apiserver");

@@ -1,4 +1,4 @@
-//! Orders of operators outlive their Lease: one that is deleted, one of an older backup, and one of an earlier installation.
+//! Orders of operators outlive their Lease: one that is deleted, one from an older backup, and one from an earlier installation.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, ask, kubeconfig, least_privileged, uid, until};
 use crate::support_proxy::Proxy;
 
-/// An owner that never was.
+/// An owner that never existed.
 const GONE: (&str, &str) = ("gone", "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6");
 const PAUSED: &str = "kubegc.io/paused";
 const TRIPPED: &str = "kubegc.io/tripped";
 
-/// An annotation of the Lease; empty if there is none.
+/// Returns an annotation of the Lease; empty if there is none.
 fn ordered(admin: &Admin, name: &str) -> String {
     admin.get(LEASE).1["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
 }
@@ -25,7 +25,7 @@ fn annotate(admin: &Admin, name: &str, value: &Value) {
     assert_eq!(admin.send(Method::PATCH, LEASE, &patch).0, 200);
 }
 
-/// Deletes the Lease, and waits for the next one that has what is expected.
+/// Deletes the Lease, and waits for the next one with the expected content.
 fn lose_lease(admin: &Admin, what: &str, expected: impl Fn() -> bool) {
     let lost = uid(&admin.get(LEASE).1);
     assert_eq!(admin.send(Method::DELETE, LEASE, &Value::Null).0, 200);
@@ -35,7 +35,7 @@ fn lose_lease(admin: &Admin, what: &str, expected: impl Fn() -> bool) {
     });
 }
 
-/// Waits until the leader has been at work for a while: a renewal ends, and another one.
+/// Waits until the leader has worked for a while: until one renewal, and then another.
 fn rest(admin: &Admin) {
     for _ in 0..2 {
         let renewed = admin.get(LEASE).1["spec"]["renewTime"].clone();
@@ -72,7 +72,7 @@ fn a_pause_and_a_trip_outlive_a_deleted_lease() {
     assert!(run.metric("kubegc_paused 1"));
     assert_eq!((admin.get(&format!("{secrets}/s")).0, left()), (200, 1));
 
-    // Each ends where the Lease shows it no longer.
+    // Each order ends when the Lease no longer shows it.
     annotate(&admin, PAUSED, &Value::Null);
     until("the secret is collected", || admin.get(&format!("{secrets}/s")).0 == 404);
     assert_eq!(left(), 1);
@@ -83,7 +83,7 @@ fn a_pause_and_a_trip_outlive_a_deleted_lease() {
     until("the rest is collected", || left() == 0);
 }
 
-/// Stopped resources that cannot be read stop everything, also on the next Lease, until an operator resumes.
+/// Stopped resources that cannot be read stop everything, even on the next Lease, until an operator resumes.
 #[test]
 fn stopped_resources_that_cannot_be_read_stop_everything() {
     let server = Kubegc::start("apiserver");
@@ -102,7 +102,7 @@ fn stopped_resources_that_cannot_be_read_stop_everything() {
     ask(&server, &["resume"]);
     until("the stray is collected", || !admin.exists("stray"));
     assert_eq!(ordered(&admin, TRIPPED), "");
-    // Or until it is corrected.
+    // Correcting the annotation also ends this.
     annotate(&admin, TRIPPED, &json!("{"));
     until("it says so again", || complaints() == 2);
     admin.map("stray", Some(GONE));
@@ -112,13 +112,13 @@ fn stopped_resources_that_cannot_be_read_stop_everything() {
     until("the next stray is collected", || !admin.exists("stray"));
 }
 
-/// The documentation's own example: an older snapshot of etcd, which is restored during a pause, does not have the pause.
+/// In the documentation's own example, an older snapshot of etcd that is restored during a pause does not have the pause.
 #[test]
 fn a_pause_outlives_a_server_that_is_restored_from_an_older_backup() {
     restored(true);
 }
 
-/// The snapshot may be older than the collectors.
+/// The snapshot may even be older than the collectors.
 #[test]
 fn a_pause_outlives_a_server_that_is_restored_from_a_backup_without_a_lease() {
     restored(false);
@@ -158,7 +158,7 @@ fn restored(has_lease: bool) {
     drop(admin);
     drop(server);
 
-    // The server that was restored may have come as far as the other one, with another content.
+    // The restored server may have reached the same revision as the other one, with different content.
     let server = start(&backup);
     let admin = Admin::of(&server);
     assert_eq!((admin.get(LEASE).0 == 200, ordered(&admin, PAUSED)), (has_lease, String::new()));
@@ -171,7 +171,7 @@ fn restored(has_lease: bool) {
     until("it sees the stray", || run.page("/debug/kubegc/graph").contains(&stray));
     assert!(run.metric("kubegc_paused 1") && admin.exists("stray"));
 
-    // A collector that starts again meanwhile reads the orders beside its journal.
+    // A collector that restarts meanwhile reads the orders beside its journal.
     run.signal(Signal::TERM);
     run.wait();
     assert_eq!(admin.send(Method::DELETE, LEASE, &Value::Null).0, 200);
@@ -183,7 +183,8 @@ fn restored(has_lease: bool) {
     until("the stray is collected", || !admin.exists("stray"));
 }
 
-/// A Lease that an earlier installation left behind, whose observation ended long ago, does not let the next one act at once.
+/// A Lease that an earlier installation left behind, and whose observation ended long ago, does not let the next installation act
+/// at once.
 #[test]
 fn the_observation_of_an_earlier_installation_has_not_observed_for_this_one() {
     let server = Kubegc::start("apiserver");

@@ -1,5 +1,5 @@
-//! The collectors other than that of owner references under `kubegc run`: each deletion leaves a trace, and whatever
-//! stops the one stops them all.
+//! The collectors other than the owner-reference collector under `kubegc run`: each deletion leaves a trace, and whatever stops one
+//! stops them all.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const TTL: &str = "ttl-after-finished-controller";
 const WITH_TTL: &str = "--controllers=garbagecollector,ttl-after-finished";
 
-/// Creates a Job that finished long ago and may go at once; answers its UID.
+/// Creates a Job that finished long ago and is due for deletion; returns its UID.
 pub(crate) fn finished_job(admin: &Admin, name: &str) -> String {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
@@ -44,7 +44,7 @@ fn entries(journal: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The line of the log for auditors about an object.
+/// Returns the audit line about an object.
 fn audit_line(run: &Run, object: &str) -> Option<Value> {
     let log = run.log();
     let lines = log.lines().filter(|line| line.contains("\"kubegc::audit\""));
@@ -167,7 +167,7 @@ fn a_pause_stops_every_collector() {
     admin.delete_at(&format!("{NAMESPACES}/shop"), "Background");
     let waiting = format!("kubegc_collector_waiting{{controller=\"{TTL}\"}} 1");
     until("the job is known to be due", || run.metric(&waiting));
-    // A terminating namespace is left alone for five seconds in any case.
+    // A terminating namespace is always left alone for five seconds.
     let renewed = |lease: &Value| {
         let text = lease["spec"]["renewTime"].as_str().unwrap().to_owned();
         text.parse::<jiff::Timestamp>().unwrap().as_second()
@@ -181,7 +181,7 @@ fn a_pause_stops_every_collector() {
     until("the namespace is deleted", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
 }
 
-/// Nothing is sent that changes anything, by any collector; what would be done is said.
+/// No collector sends a request that changes anything; the log says what would be done.
 #[test]
 fn neither_a_dry_run_nor_an_observer_changes_anything() {
     let server = Kubegc::start("apiserver");
@@ -285,7 +285,7 @@ fn a_definition_can_keep_its_objects() {
     until("it is deleted", || admin.get(&format!("{WIDGETS}/stray")).0 == 404);
 }
 
-/// Without the collector by owner references there is no star: what `kubegc rbac` prints is enough, also for the Lease.
+/// Without the owner-reference collector there is no star: the output of `kubegc rbac` is sufficient, also for the Lease.
 #[test]
 fn few_collectors_need_few_permissions() {
     let server = Kubegc::start("apiserver");

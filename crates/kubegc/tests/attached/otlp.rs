@@ -1,4 +1,4 @@
-//! Traces of `kubegc run --otlp-endpoint`: a receiver on loopback decodes what is sent.
+//! Traces of `kubegc run --otlp-endpoint`: a receiver on loopback decodes the requests.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -15,7 +15,7 @@ use prost::Message as _;
 use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, Run, privileged_for_all, until};
 
-/// Answers requests one after the other, and keeps their spans.
+/// Starts a receiver that answers requests one after the other, and keeps their spans.
 fn receiver() -> (String, Arc<Mutex<Vec<Span>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,7 +58,7 @@ fn receiver() -> (String, Arc<Mutex<Vec<Span>>>) {
     (format!("http://{address}"), spans)
 }
 
-/// The attributes that are texts or lists of texts.
+/// Returns the attributes that are texts or lists of texts.
 fn texts(span: &Span) -> BTreeMap<String, String> {
     let shown = |value: &Attribute| match value {
         Attribute::StringValue(text) => text.clone(),
@@ -69,7 +69,8 @@ fn texts(span: &Span) -> BTreeMap<String, String> {
     all.filter_map(|one| Some((one.key.clone(), shown(one.value.as_ref()?.value.as_ref()?)))).collect()
 }
 
-/// A verdict is a span with its reason and evidence, and its request a span below it; what waits is sent before the process ends.
+/// A verdict is a span with its reason and evidence, and its request is a child span; waiting spans are sent before the process
+/// ends.
 #[test]
 fn verdicts_and_requests_are_spans() {
     let server = Kubegc::start("apiserver");
@@ -103,7 +104,7 @@ fn verdicts_and_requests_are_spans() {
     assert!(request.end_time_unix_nano >= request.start_time_unix_nano);
 }
 
-/// A receiver that is away delays nothing, and an address that is none is refused.
+/// An unavailable receiver delays nothing, and an invalid address is refused.
 #[test]
 fn a_receiver_that_is_away_delays_no_deletion() {
     let server = Kubegc::start("apiserver");

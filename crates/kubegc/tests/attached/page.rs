@@ -1,4 +1,4 @@
-//! The page of `kubegc run`: who may ask, what is shown to whom, and which orders it takes.
+//! The page of `kubegc run`: the users who may ask, the data shown to each, and the orders that it accepts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::support::Kubegc;
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubeconfig, kubegc, privileged_for_all, until};
 use crate::support_proxy::{Fault, Proxy};
 
-/// An answer: code, `Set-Cookie`, document.
+/// A response: code, `Set-Cookie`, document.
 pub(super) type Answer = (u16, String, Value);
 
-/// Asks the page of a collector, whatever its certificate.
+/// Sends requests to the page of a collector, whatever its certificate.
 pub(super) struct Browser {
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
@@ -56,7 +56,7 @@ impl Browser {
         self.ask(Method::GET, path, headers, &Value::Null)
     }
 
-    /// The feed until it has this text, as this user reads it.
+    /// Reads the feed as this user until it has this text, and returns it.
     fn feed_until(&self, headers: &[(&str, &str)], text: &str) -> String {
         let mut request = http::Request::builder().uri("/kubegc/v1/feed?from=0");
         for (name, value) in headers {
@@ -75,8 +75,8 @@ impl Browser {
     }
 }
 
-/// A server with two namespaces, a collector with a page, and two accounts: one that may do everything, and one with a Role in
-/// the namespace `bank`.
+/// A server with two namespaces, a collector with a page, and two accounts: one that may do everything, and one with a Role in the
+/// namespace `bank`.
 pub(super) struct PageWorld {
     server: Kubegc,
     pub(super) admin: Admin,
@@ -98,7 +98,7 @@ fn place(arguments: &[&str]) -> PageWorld {
     place_behind(arguments, Path::to_owned)
 }
 
-/// The same with a collector whose way to the server leads elsewhere first.
+/// Returns the same world with a collector that reaches the server by a detour.
 pub(super) fn place_behind(arguments: &[&str], lead: impl FnOnce(&Path) -> PathBuf) -> PageWorld {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -134,7 +134,7 @@ pub(super) fn place_behind(arguments: &[&str], lead: impl FnOnce(&Path) -> PathB
 }
 
 impl PageWorld {
-    /// A cascade in each namespace that has come to its end, an object that is held, and a Secret.
+    /// Creates a cascade, a held object and a Secret in each namespace, and waits for the end of the cascades.
     fn furnish(&self) {
         self.begin_cascades();
         for namespace in ["shop", "bank"] {
@@ -172,7 +172,7 @@ impl PageWorld {
     }
 }
 
-/// A header with a bearer token.
+/// Returns a header with a bearer token.
 fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
@@ -191,7 +191,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
     let (root, ann) = (bearer(root), bearer(ann));
     let (root, ann) = ([("authorization", root.as_str())], [("authorization", ann.as_str())]);
 
-    // Nothing without credentials, with unknown credentials, or on behalf of others.
+    // Nothing is shown without credentials, with unknown credentials, or on behalf of others.
     let json_of = |name: &str| format!("/kubegc/v1/{name}");
     for path in ["overview", "map", "search", "object", "plan", "feed", "openapi.json"] {
         assert_eq!(browser.get(&json_of(path), &[]).0, 401, "{path}");
@@ -244,7 +244,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
     assert_eq!((total(&whole), &whole["stuck"]["items"][0]["objectCount"]), (2, &json!(2)), "{whole}");
     browser.feed_until(&root, "leaf-of-shop");
 
-    // Even a user with all rights can change nothing here.
+    // Even a user with all permissions can change nothing here.
     let order = json!({"resource": "configmaps", "namespace": "bank", "name": "owner", "uid": "u",
         "policy": "background", "objects": 1, "lostVolumes": 0});
     for path in ["delete", "pause", "resume"] {
@@ -253,7 +253,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
         assert_eq!((code, &status["reason"]), (403, &json!("ReadOnly")), "{path}");
     }
 
-    // A Role that is taken away takes everything with it.
+    // After a Role is deleted, its user sees nothing.
     let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/bank/rolebindings/ann";
     admin.delete_at(bindings, "Background");
     admin.delete_at("/api/v1/namespaces/bank/serviceaccounts/ann", "Background");
@@ -323,7 +323,7 @@ fn a_link_opens_a_session_that_gives_orders_with_the_rights_of_its_user() {
     assert_eq!(browser.get("/kubegc/v1/overview", &ann).0, 401);
 }
 
-/// A deletion that happened is answered as one, although nothing can be read any more right after it.
+/// A deletion that has happened is reported as such, even if nothing can be read right after it.
 #[test]
 fn a_deletion_that_happened_is_no_error() {
     let server = Kubegc::start("apiserver");
@@ -360,7 +360,7 @@ fn a_deletion_that_happened_is_no_error() {
     proxy.heal();
 }
 
-/// With a page, the Lease names the authority of its certificate, and the pages on loopback have none.
+/// With a page, the Lease names the authority of its certificate; the pages on loopback have no certificate.
 #[test]
 fn a_collector_on_loopback_is_asked_without_tls_also_if_its_page_has_it() {
     let place = place(&[]);
@@ -383,12 +383,12 @@ fn a_collector_on_loopback_is_asked_without_tls_also_if_its_page_has_it() {
         assert!(of_collector.iter().any(|finding| finding["state"] == "ok"), "{address}: {answer:#}");
         assert!(!out.contains("--bind-address"), "{address}: no advice to do what was done: {out}");
     }
-    // The page itself is asked over TLS.
+    // The page itself is requested over TLS.
     let (code, out, error) = kubegc(&["stuck", "--collector", &place.address], &root);
     assert!(code == Some(0) && out.contains("held-in-bank"), "{out}{error}");
 }
 
-/// The page knows users by tokens: whoever has a certificate is shown how to get one.
+/// The page knows users by tokens: a user with a certificate is shown how to get one.
 #[test]
 fn a_user_with_a_client_certificate_learns_the_command_that_opens_the_page() {
     let place = place(&[]);
@@ -420,13 +420,13 @@ fn a_user_with_a_client_certificate_learns_the_command_that_opens_the_page() {
     );
     assert!(error.contains(&command), "{error}");
 
-    // That command, with the token that kubectl would print.
+    // The command works with the token that kubectl would print.
     let arguments = [&arguments[..], &["--token", &place.tokens[1]]].concat();
     let (code, out, error) = kubegc(&arguments, &file);
     assert!(code == Some(0) && out.starts_with("https://"), "{out}{error}");
 }
 
-/// The address of the page that this process says it serves.
+/// Returns the address of the page as reported by this process.
 pub(super) fn address_of(run: &Run) -> String {
     let mut address = String::new();
     until("the page is served", || {

@@ -1,4 +1,5 @@
-//! Promises of `kubegc plan` about what is lost, what comes back and in which order a namespace is emptied, and its exit codes.
+//! Predictions of `kubegc plan`: the data that is lost, the objects that come back, the order in which a namespace is emptied; and
+//! its exit codes.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::support_proxy::{Fault, Proxy};
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 
-/// The plan of a deletion, which may get stuck or be refused in parts.
+/// Returns the plan of a deletion, which may get stuck or be refused in parts.
 fn planned(kubeconfig: &Path, object: &str) -> Value {
     let (_, out, error) = kubegc(&["plan", "delete", object, "-o", "json"], kubeconfig);
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{object}: {out}{error}"))
@@ -37,7 +38,7 @@ fn bound(admin: &Admin, name: &str, policy: &str) {
     }
 }
 
-/// A volume that is recycled stays, and its data does not.
+/// The data of a recycled volume is lost, although the volume stays.
 #[test]
 fn recycled_data_is_lost_and_retained_data_is_not() {
     let server = Kubegc::start("apiserver");
@@ -56,7 +57,7 @@ fn recycled_data_is_lost_and_retained_data_is_not() {
     assert!(out.contains("1 volume with 1 GiB is lost"), "{out}{error}");
 }
 
-/// From 1.33 on, the pods of a namespace go first, so that a pod that is held holds the rest.
+/// From 1.33 on, the pods of a namespace are deleted first, so a held pod delays everything else.
 #[test]
 fn the_version_of_the_server_says_in_which_order_a_namespace_is_emptied() {
     fn older(document: &mut Value) {
@@ -82,8 +83,8 @@ fn the_version_of_the_server_says_in_which_order_a_namespace_is_emptied() {
     assert_eq!(fate(), "Deleted");
 }
 
-/// "Will recreate" is said of what Kubernetes' own controllers make; a CronJob makes no past Job again, and of any other controller
-/// it is not known.
+/// "Will recreate" is only promised of objects that Kubernetes' own controllers make; a CronJob does not make past Jobs again, and
+/// of other controllers nothing is known.
 #[test]
 fn only_what_is_known_to_come_back_is_promised() {
     let server = Kubegc::start("apiserver");
@@ -122,7 +123,7 @@ fn only_what_is_known_to_come_back_is_promised() {
     }
 }
 
-/// Scripts tell apart what works, what fails, what was asked for wrongly and what is stuck.
+/// Scripts can distinguish success, failure, wrong usage and stuck objects.
 #[test]
 fn each_exit_code_of_a_plan_has_one_meaning() {
     let server = Kubegc::start("apiserver");

@@ -1,4 +1,5 @@
-//! `kubegc recorder` in the open: what it does not record and its errors, in its metrics, its Lease and `kubegc doctor`.
+//! The visibility of `kubegc recorder`: kinds that it does not record, and its errors, appear in its metrics, its Lease and `kubegc
+//! doctor`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,10 +13,10 @@ use serde_json::{Value, json};
 use crate::support::{Kubegc, Signal, collection_of};
 use crate::support_cluster::{Admin, MAPS, kubegc, manifests, until};
 
-/// The Lease that these recorders renew.
+/// Lease that these recorders renew.
 const LEASE: &str = "kube-system/kubegc-recorder";
 const LEASE_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-recorder";
-/// The keys of a user of a bucket.
+/// Keys of a user of a bucket.
 pub(super) const AWS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")];
 
 /// A running `kubegc recorder`, killed when dropped.
@@ -25,7 +26,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts one with these flags, as the administrator unless they say otherwise.
+    /// Starts a recorder with these flags, as the administrator unless they select another user.
     pub(super) fn start(server: &Kubegc, records: &Path, flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
             .args(["recorder", "--log-level=debug", "--records"])
@@ -69,18 +70,18 @@ impl Recorder {
         self.log().contains("metrics and health") && self.page("/readyz").starts_with("HTTP/1.1 200")
     }
 
-    /// Reports whether its metrics have this line.
+    /// Reports whether its metrics contain this line.
     fn metric(&self, line: &str) -> bool {
         self.page("/metrics").lines().any(|shown| shown == line)
     }
 
-    /// Ends it as an operator does.
+    /// Ends the recorder as an operator does.
     pub(super) fn end(mut self) -> ExitStatus {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.child.wait().unwrap()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the recorder has ended by itself.
     fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -93,7 +94,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A folder for records, and flags with a policy, metrics and the Lease.
+/// Returns a directory for records, and flags with a policy, metrics and the Lease.
 fn flags(server: &Kubegc, policy: &str) -> Vec<String> {
     let file = server.folder.path().join("recorder.yaml");
     std::fs::write(&file, policy).unwrap();
@@ -110,7 +111,7 @@ fn started(server: &Kubegc, policy: &str, more: &[&str]) -> Recorder {
     Recorder::start(server, &server.folder.path().join("records"), &flags)
 }
 
-/// What `kubegc doctor` says of recorders: state and message.
+/// Returns the findings of `kubegc doctor` about recorders: state and message.
 fn findings(server: &Kubegc) -> Vec<(String, String)> {
     let (_, out, error) = kubegc(&["doctor", "-o", "json", "--no-collector"], &server.kubeconfig);
     let answer: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
@@ -144,8 +145,8 @@ fn permit(admin: &Admin, user: &str, resources: &[&str]) {
     }
 }
 
-/// One resource is misspelt and another one forbidden: both are named at once in log, metrics, Lease and doctor, and what remains is
-/// recorded. Rights that come later count without a restart, and so does their loss.
+/// One resource is misspelt and another one forbidden: both are named at once in the log, metrics, Lease and doctor, and the
+/// remaining ones are recorded. Permissions that are added or removed later count without a restart.
 #[test]
 fn what_a_recorder_does_not_record_is_said_everywhere() {
     let server = Kubegc::start("apiserver");
@@ -180,7 +181,7 @@ fn what_a_recorder_does_not_record_is_said_everywhere() {
         findings(&server)
     );
 
-    // What may be listed is recorded, and counted.
+    // Resources that may be listed are recorded, and counted.
     admin.map("lost", None);
     admin.delete("lost", "Background");
     until("it is counted", || recorder.metric("kubegc_recorder_records_total{resource=\"configmaps\"} 1"));
@@ -198,7 +199,7 @@ fn what_a_recorder_does_not_record_is_said_everywhere() {
     assert!(recorder.end().success());
 }
 
-/// A recorder that would record nothing ends with an error, and its Lease and doctor say why it does not run.
+/// A recorder that would record nothing ends with an error, and its Lease and doctor explain why it does not run.
 #[test]
 fn a_recorder_that_would_record_nothing_ends_and_is_not_forgotten() {
     let server = Kubegc::start("apiserver");
@@ -211,7 +212,8 @@ fn a_recorder_that_would_record_nothing_ends_and_is_not_forgotten() {
     let error = annotations["kubegc.io/recorder-error"].as_str().unwrap();
     assert!(error.contains(" Stopped: nothing would be recorded"), "{annotations}");
     assert_eq!(annotations["kubegc.io/recorded"], "");
-    // It was renewed at its end: until that is old, what it lacks is named; then, that it does not run.
+    // It renews the Lease at its end: until the Lease is old, doctor names the missing resources; after that, it reports that no
+    // recorder runs.
     assert!(says(&server, "wrong", "configmap are not recorded: NotServed"), "{:?}", findings(&server));
     let old = json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}});
     assert_eq!(admin.send(Method::PATCH, LEASE_PATH, &old).0, 200);
@@ -226,7 +228,8 @@ fn a_recorder_that_would_record_nothing_ends_and_is_not_forgotten() {
     );
 }
 
-/// A policy that deletes what is unused needs a recorder: without one, and with one that records other kinds, doctor is loud.
+/// A policy that deletes unused objects needs a recorder: without one, or with one that records other kinds, doctor reports it as a
+/// failure.
 #[test]
 fn doctor_says_which_policy_waits_for_a_recorder() {
     let server = Kubegc::start("apiserver");
@@ -247,7 +250,7 @@ fn doctor_says_which_policy_waits_for_a_recorder() {
         "{:?}",
         findings(&server)
     );
-    // One namespace is left out: not every deletion is recorded.
+    // One namespace is excluded, so not every deletion is recorded.
     let partly = "resources: [configmaps]\nnamespaces: {exclude: [kube-system]}\n";
     let recorder = started(&server, partly, &[]);
     until("it runs", || says(&server, "wrong", "does not record every deletion of ConfigMap"));
@@ -257,14 +260,14 @@ fn doctor_says_which_policy_waits_for_a_recorder() {
     assert!(recorder.end().success());
 }
 
-/// On a full disk the oldest records go first, and the new one is there; log, metrics and doctor say what it cost.
+/// On a full disk the oldest records are deleted first, and the new one is written; the log, metrics and doctor report the loss.
 #[test]
 fn a_full_disk_prunes_first_and_is_reported() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     let records = server.folder.path().join("records");
     std::fs::create_dir(&records).unwrap();
-    // The file that is begun next is on a disk that takes nothing, until the older ones have made room.
+    // The next file is on a disk that accepts nothing until the older files have made room.
     let newest = jiff::Timestamp::now().as_millisecond() + 365 * 86_400_000;
     for number in 0..2 {
         std::fs::write(records.join(format!("deleted-{}.jsonl", newest - number)), "-\n").unwrap();

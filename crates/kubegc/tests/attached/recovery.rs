@@ -1,4 +1,4 @@
-//! `kubegc recorder`, `undo` and `relink` as people call them: signed and encrypted records, records in a bucket, and backups.
+//! `kubegc recorder`, `undo` and `relink` as users call them: signed and encrypted records, records in a bucket, and backups.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use super::webhook::{SentRequest, Webhook};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, kubegc, until};
 
-/// A pair of keys as `age-keygen` makes them.
+/// A key pair as `age-keygen` makes it.
 const IDENTITY: &str = "AGE-SECRET-KEY-1QYPQXPQ9QCRSSZG2PVXQ6RS0ZQG3YYC5Z5TPWXQERGD3C8G7RUSQGPQYEE";
 const RECIPIENT: &str = "age1q73he0q5yzfu3d64msd3p6rvksnrwjk3d2598mgtmlqt9wrdr37q2vrn72";
 
-/// Runs a recorder with these flags while something is deleted: the ConfigMap `lost`.
+/// Runs a recorder with these flags while the ConfigMap `lost` is deleted.
 pub(super) fn record(server: &Kubegc, records: &Path, flags: &[&str], delete: impl FnOnce(&Admin)) {
     let admin = Admin::of(server);
     let recorder = Recorder::start(server, records, flags);
@@ -40,7 +40,7 @@ fn lose(admin: &Admin) {
     admin.delete("lost", "Background");
 }
 
-/// A recorder says by its Lease that it runs, and of which kinds it records every deletion.
+/// The Lease of a recorder shows that it runs, and of which kinds it records every deletion.
 #[test]
 fn a_recorder_renews_its_lease() {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-recorder";
@@ -82,7 +82,7 @@ fn records_that_are_signed_and_encrypted_come_back_for_their_keys_alone() {
     assert!(code != Some(0) && error.contains("--identity FILE names the age identity"), "{error}");
     let (code, _, error) = undo(&by_identity);
     assert!(code == Some(2) && error.contains("no key of a recorder is known"), "{error}");
-    // Somebody else's key is not believed, unless whoever asks says so.
+    // The key of another signer is not trusted unless the user says so.
     let foreign = Kubegc::start("apiserver");
     record(&foreign, &folder.join("elsewhere"), &["--signing-key", stranger.to_str().unwrap()], lose);
     let wrong = folder.join("stranger.key.pub");
@@ -104,7 +104,7 @@ fn records_that_are_signed_and_encrypted_come_back_for_their_keys_alone() {
     }
 }
 
-/// A bucket: it stores, lists and answers, and knows nothing else.
+/// Returns a bucket that stores, lists and returns objects, and knows nothing else.
 fn bucket() -> impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static {
     let mut objects: BTreeMap<String, Bytes> = BTreeMap::new();
     move |request: &SentRequest| {
@@ -135,13 +135,13 @@ fn bucket() -> impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static {
     }
 }
 
-/// The flags for a bucket of another server than Amazon's; the last two name the authority of its certificate.
+/// Returns the flags for a bucket of another server than Amazon's; the last two name the authority of its certificate.
 fn bucket_flags<'a>(endpoint: &'a str, authority: &'a Path) -> [&'a str; 6] {
     let authority = authority.to_str().unwrap();
     ["--s3-endpoint", endpoint, "--s3-region", "eu-central-1", "--s3-ca-file", authority]
 }
 
-/// Runs an undo of the ConfigMap `lost` from a bucket; its exit code, and everything that it said.
+/// Runs an undo of the ConfigMap `lost` from a bucket; returns its exit code and its whole output.
 fn undo_from_bucket(server: &Kubegc, flags: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(["undo", "cm/lost", "--records", "s3://backups/shop", "--yes"])
@@ -167,14 +167,15 @@ fn records_in_a_bucket_of_another_server_come_back() {
     let signature = put.headers["authorization"].to_str().unwrap();
     assert!(signature.contains("/eu-central-1/s3/aws4_request"), "{signature}");
     let admin = Admin::of(&server);
-    // Without its authority, no client trusts its certificate.
+    // Without the bucket's authority, no client trusts its certificate.
     let (code, said) = undo_from_bucket(&server, &flags[..4]);
     assert!(code != Some(0) && !admin.exists("lost"), "{said}");
     let (code, said) = undo_from_bucket(&server, &flags);
     assert!(code == Some(0) && admin.exists("lost"), "{said}");
 }
 
-/// An endpoint that names the port of its scheme: the port is not sent, so what was signed with it would be refused.
+/// For an endpoint that names the default port of its scheme, the port is not sent, so a signature that includes it would be
+/// refused.
 #[test]
 fn a_bucket_at_the_port_of_its_scheme_finds_requests_signed_as_sent() {
     let Some(listener) = aws::at_port_of_scheme(443) else { return };
@@ -201,7 +202,7 @@ fn a_bucket_at_the_port_of_its_scheme_finds_requests_signed_as_sent() {
     record(&server, Path::new("s3://backups/shop"), &flags, lose);
     let (code, said) = undo_from_bucket(&server, &flags);
     assert!(code == Some(0) && Admin::of(&server).exists("lost"), "{said}");
-    // With another key, nothing is believed: the check is one.
+    // With another key, nothing is trusted, which shows that the check works.
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(["undo", "cm/lost", "--records", "s3://backups/shop"])
         .args(flags)
@@ -213,7 +214,7 @@ fn a_bucket_at_the_port_of_its_scheme_finds_requests_signed_as_sent() {
     assert!(!output.status.success() && said.contains("SignatureDoesNotMatch"), "{said}");
 }
 
-/// A list that says that it is not whole, and not where it continues, is not the list of all records.
+/// A list that claims to be incomplete without a continuation is not the list of all records.
 #[test]
 fn a_truncated_list_of_records_is_no_list() {
     let server = Kubegc::start("apiserver");
@@ -226,7 +227,7 @@ fn a_truncated_list_of_records_is_no_list() {
     assert!(code == Some(1) && said.contains("the list is truncated"), "{code:?} {said}");
 }
 
-/// After the clock was set back, files of earlier records have later names: the file that is written is not the one that has to go.
+/// After the clock was set back, files of earlier records have later names: the file being written is not the one to delete.
 #[test]
 fn a_clock_that_was_set_back_loses_no_new_record() {
     let server = Kubegc::start("apiserver");
@@ -245,7 +246,7 @@ fn a_clock_that_was_set_back_loses_no_new_record() {
     assert!(code == Some(0) && Admin::of(&server).exists("lost"), "{out}{error}");
 }
 
-/// A backup whose namespace was restored under another name.
+/// The namespace of this backup was restored under another name.
 #[test]
 fn references_of_a_backup_come_back_in_the_namespace_that_it_went_to() {
     let server = Kubegc::start("apiserver");

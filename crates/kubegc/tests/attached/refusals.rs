@@ -1,4 +1,4 @@
-//! Policies and webhooks that refuse, in the answers of the commands: `plan`, `delete`, `stuck`, `why` and `doctor`.
+//! Policies and webhooks that refuse requests, as shown by the commands `plan`, `delete`, `stuck`, `why` and `doctor`.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::webhook::{SentRequest, Webhook};
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// A policy about deletions, or changes, of these resources of the core group, and its binding.
+/// Creates a policy about deletions, or changes, of these resources of the core group, and its binding.
 pub(super) fn keep(admin: &Admin, name: &str, (operation, resource): (&str, &str), more: &Value) {
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}]);
     let mut spec = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules}});
@@ -24,25 +24,25 @@ pub(super) fn keep(admin: &Admin, name: &str, (operation, resource): (&str, &str
     admin.create(&format!("{ADMISSION}/validatingadmissionpolicybindings"), &named(&binding));
 }
 
-/// One validation of a policy.
+/// Returns one validation of a policy.
 fn unless(expression: &str, message: &str) -> Value {
     json!({"validations": [{"expression": expression, "message": message}]})
 }
 
-/// Waits until the server refuses to delete what is at this path.
+/// Waits until the server refuses to delete the object at this path.
 fn until_refused(admin: &Admin, path: &str) {
     until("the refusal of a deletion", || {
         admin.send(Method::DELETE, &format!("{path}?dryRun=All"), &Value::Null).0 >= 400
     });
 }
 
-/// Runs a command as the administrator: its exit code, and everything that it said.
+/// Runs a command as the administrator; returns its exit code and its whole output.
 fn asked(server: &Kubegc, arguments: &[&str]) -> (Option<i32>, String) {
     let (code, out, error) = kubegc(arguments, &server.kubeconfig);
     (code, out + &error)
 }
 
-/// The rows of `kubegc stuck` about objects of this name: code and message.
+/// Returns the rows of `kubegc stuck` about objects of this name: code and message.
 pub(super) fn stuck(server: &Kubegc, name: &str) -> Vec<(String, String)> {
     let (_, out, error) = kubegc(&["stuck", "-o", "json"], &server.kubeconfig);
     let answer: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
@@ -53,7 +53,7 @@ pub(super) fn stuck(server: &Kubegc, name: &str) -> Vec<(String, String)> {
     rows.filter(is_about).map(|row| (text(row, "code"), text(row, "message"))).collect()
 }
 
-/// The one cause of an object of this name, once its collectors have had their time.
+/// Returns the only cause of an object of this name, once its collectors have had their time.
 fn cause(server: &Kubegc, name: &str) -> (String, String) {
     assert_eq!(Admin::of(server).send(Method::POST, "/kubegc/v1/clock?advance=15s", &Value::Null).0, 200);
     let mut rows = Vec::new();
@@ -65,14 +65,15 @@ fn cause(server: &Kubegc, name: &str) -> (String, String) {
     rows.remove(0)
 }
 
-/// Creates `owner`, and `leaf`, which blocks its deletion, with these names before them.
+/// Creates `owner`, and `leaf`, which blocks its deletion, with this prefix in their names.
 fn family(admin: &Admin, prefix: &str) {
     let owner = format!("{prefix}-owner");
     let uid = admin.map(&owner, None);
     admin.map(&format!("{prefix}-leaf"), Some((&owner, &uid)));
 }
 
-/// A policy that refuses is named for the object, for what depends on it, and for namespaces; nothing waits for what it keeps.
+/// A policy that refuses is named for the object, for its dependents, and for namespaces; nothing waits for an object that it
+/// keeps.
 #[test]
 fn every_answer_names_the_policy_that_refuses() {
     let server = Kubegc::start_collectors();
@@ -126,8 +127,8 @@ fn every_answer_names_the_policy_that_refuses() {
     }
 }
 
-/// Where a policy cannot be evaluated from here, it is named as one that may refuse; when a collector was refused, the journal is
-/// the evidence.
+/// A policy that cannot be evaluated here is named as one that may refuse; once a collector was refused, the journal is the
+/// evidence.
 #[test]
 fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
     let server = Kubegc::start_collectors();
@@ -150,13 +151,13 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
     keep(&admin, "tunes", ("DELETE", "configmaps"), &by_params);
     until_refused(&admin, &format!("{MAPS}/tuned-leaf"));
 
-    // The administrator reads the parameters, and no test here asks the authorizer for another user.
+    // The administrator can read the parameters, and no test here asks the authorizer about another user.
     let (code, said) = asked(&server, &["plan", "delete", "cm/tuned-owner"]);
     assert!(code == Some(3) && said.contains("refused by policy tunes: the limits keep it"), "{said}");
     let (code, said) = asked(&server, &["plan", "delete", "cm/asked-owner"]);
     let named = "ValidatingAdmissionPolicy asks, which cannot be evaluated from here";
     assert!(code == Some(0) && said.contains(named), "{code:?} {said}");
-    // A user who may not read them.
+    // This user may not read them.
     permit(&admin, "ann");
     let as_ann = ["plan", "delete", "cm/tuned-owner", "--as=ann"];
     let named = "ValidatingAdmissionPolicy tunes, which cannot be evaluated from here";
@@ -196,7 +197,7 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
     assert!(said.contains("refused by policy asks: administrators alone"), "{said}");
 }
 
-/// Lets a user read and delete ConfigMaps everywhere, and read what configures admission.
+/// Lets a user read and delete ConfigMaps everywhere, and read the configuration of admission.
 fn permit(admin: &Admin, user: &str) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
@@ -211,7 +212,7 @@ fn permit(admin: &Admin, user: &str) {
     admin.create(&format!("{rbac}/clusterrolebindings"), &binding);
 }
 
-/// A configuration with one webhook about ConfigMaps.
+/// Returns a configuration with one webhook about ConfigMaps.
 fn hook(admin: &Admin, name: &str, operation: &str, client: &Value) {
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": ["configmaps"]}]);
     let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "default"}});
@@ -221,7 +222,7 @@ fn hook(admin: &Admin, name: &str, operation: &str, client: &Value) {
     admin.create(&path, &json!({"metadata": {"name": name}, "webhooks": [hook]}));
 }
 
-/// A webhook that keeps objects from losing references to owners, and nothing else.
+/// Acts as a webhook that only keeps objects from losing references to owners.
 fn keeps_references(request: &SentRequest) -> (u16, bytes::Bytes) {
     let review = request.body();
     let asked = &review["request"];
@@ -233,7 +234,7 @@ fn keeps_references(request: &SentRequest) -> (u16, bytes::Bytes) {
     (200, answer.to_string().into())
 }
 
-/// A webhook that refuses the release of dependents is the cause, and not that no collector is there.
+/// If a webhook refuses to release dependents, the webhook is the cause, and not a missing collector.
 #[test]
 fn a_webhook_that_refuses_changes_while_dependents_are_orphaned_is_the_cause() {
     use base64::Engine as _;
@@ -261,7 +262,7 @@ fn a_webhook_that_refuses_changes_while_dependents_are_orphaned_is_the_cause() {
     assert!(said.contains("AdmissionWebhookFails") && !said.contains("CollectorAbsent"), "{said}");
 }
 
-/// A webhook behind a URL that does not answer, or says nothing, refuses the deletion: the plan tries it.
+/// A webhook behind a URL that does not answer, or answers nothing useful, refuses the deletion: the plan tries it.
 #[test]
 fn a_webhook_behind_a_url_that_does_not_answer_is_no_deletion() {
     let server = Kubegc::start("apiserver");

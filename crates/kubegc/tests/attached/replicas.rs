@@ -10,14 +10,14 @@ use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubegc, least_privi
 use crate::support_proxy::{Fault, ForwardedRequest, Proxy};
 
 const DEPENDENTS: usize = 200;
-/// The duration of a lease without the flag: who takes over sooner has obeyed it, on a slow machine as well.
+/// Default duration of a lease: a replica that takes over sooner has obeyed the flag, even on a slow machine.
 const DEFAULT_LEASE: Duration = Duration::from_secs(15);
 
 fn is_deletion(method: &Method, path: &str) -> bool {
     *method == Method::DELETE && path.contains("/configmaps/")
 }
 
-/// Two replicas, each behind a proxy of its own; the first leads, and knows an owner with dependents.
+/// Two replicas, each behind its own proxy; the first leads, and knows an owner with dependents.
 struct Pair {
     admin: Admin,
     proxies: [Proxy; 2],
@@ -40,7 +40,7 @@ impl Pair {
         let second = Run::with(&proxies[1].kubeconfig(), &QUICK_LEASE);
         until("the second is warm", || second.is_ready() && second.is_synced());
         assert!(!second.leads());
-        // Slow enough to be caught in the middle.
+        // Deletions are slow enough to be interrupted in the middle.
         proxies[0].inject(is_deletion, Fault::Delay(Duration::from_millis(300)));
         Self { admin, proxies, runs: [first, second], server }
     }
@@ -57,7 +57,7 @@ impl Pair {
         forwarded
     }
 
-    /// The standby has done the rest, and nothing was deleted twice.
+    /// Checks that the standby has done the rest, and that nothing was deleted twice.
     fn ended_well(&self, lost_at: Instant) {
         until("all dependents are gone", || {
             self.admin.get("/api/v1/namespaces/default/configmaps").1["items"].as_array().unwrap().is_empty()
@@ -66,7 +66,7 @@ impl Pair {
         assert!(taken < DEFAULT_LEASE, "{taken:?}");
         eprintln!("the first deletion of the standby came {taken:?} after the leader was lost");
         assert!(self.runs[1].leads());
-        // The answer to what a killed leader had sent is lost: it may have been granted.
+        // The responses to a killed leader's requests are lost: the requests may have been granted.
         let mut granted: BTreeMap<String, usize> = BTreeMap::new();
         for deletion in self.deletions(0).into_iter().chain(self.deletions(1)) {
             *granted.entry(deletion.path).or_default() += usize::from(deletion.code == Some(200));
@@ -95,7 +95,7 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     pair.begin();
     let cut_off = Instant::now();
     pair.proxies[0].partition(true);
-    // It ends by itself, before anybody else may lead.
+    // The leader ends by itself before another one may lead.
     assert_eq!(pair.runs[0].wait().code(), Some(1));
     let ended = Instant::now();
     let log = pair.runs[0].log();
@@ -103,7 +103,7 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     let before = pair.deletions(0).len();
     pair.ended_well(cut_off);
     assert!(pair.deletions(1).iter().all(|deletion| deletion.at > ended), "both acted at the same time");
-    // Requests that it had sent are not delivered by the end of the partition either: they have ended with its connections.
+    // Requests that it had sent are not delivered after the partition either: they have ended with its connections.
     until("nothing waits to be delivered", || pair.proxies[0].waiting() == 0);
     pair.proxies[0].partition(false);
     let (code, _, error) = kubegc(&["version"], &pair.proxies[0].kubeconfig());

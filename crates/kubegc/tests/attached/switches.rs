@@ -1,4 +1,4 @@
-//! Flags of servers and collectors that no other test needs: each does what it says, through the command.
+//! Flags of servers and collectors that no other test needs: each has its effect, through the command.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 /// An owner that never existed.
 const NOWHERE: (&str, &str) = ("none", "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6");
 
-/// Writes a kubeconfig whose server has to have a certificate for this name.
+/// Writes a kubeconfig that expects the server's certificate to have this name.
 fn named(server: &Kubegc, name: &str) -> PathBuf {
     let file = server.folder.path().join(name);
     let cluster = json!({"server": server.url, "certificate-authority": server.ca, "tls-server-name": name});
@@ -57,7 +57,7 @@ fn a_server_has_the_names_the_ports_and_the_memory_that_it_was_given() {
     assert!(code == Some(2) && error.contains("--memory-budget"), "{error}");
 }
 
-/// Parts of a kubeconfig are chosen one by one, as by kubectl.
+/// The cluster and the user of a kubeconfig are selected separately, as with kubectl.
 #[test]
 fn a_cluster_and_a_user_are_chosen_by_name() {
     let server = Kubegc::start("apiserver");
@@ -80,7 +80,7 @@ fn a_cluster_and_a_user_are_chosen_by_name() {
     assert!(code == Some(2) && error.contains("absent"), "{error}");
 }
 
-/// An authority with a certificate for a server and its clients: certificate, key and authority.
+/// Returns an authority with a certificate for a server and its clients: certificate, key and authority.
 fn certificates(folder: &Path) -> [PathBuf; 3] {
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     let mut params = CertificateParams::new(vec![]).unwrap();
@@ -100,7 +100,7 @@ fn certificates(folder: &Path) -> [PathBuf; 3] {
     })
 }
 
-/// Two servers in one etcd, which they reach with a client certificate: each has a prefix of its own.
+/// Two servers share one etcd, which they reach with a client certificate: each has its own prefix.
 #[test]
 fn servers_share_an_etcd_by_their_prefixes() {
     let mut files = None;
@@ -135,7 +135,7 @@ fn servers_share_an_etcd_by_their_prefixes() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// Of a small resource, a share says nothing, unless the floor is low.
+/// In a small resource, a share means nothing unless the floor is low.
 #[test]
 fn the_breaker_trips_on_a_share_only_above_its_floor() {
     for (floor, trips) in [("--breaker-share-floor=2", true), ("--breaker-share-floor=1000", false)] {
@@ -175,7 +175,7 @@ fn claims_say_that_nothing_uses_them_if_they_are_asked_to() {
     });
 }
 
-/// The page has the certificate of these files, and no other.
+/// The page uses the certificate in these files, and no other.
 #[test]
 fn a_page_has_the_certificate_that_it_was_given() {
     let server = Kubegc::start("apiserver");
@@ -204,7 +204,7 @@ fn a_page_has_the_certificate_that_it_was_given() {
     assert!(code == Some(0) && out.starts_with("https://"), "{out}{error}");
 }
 
-/// A provider over TLS, which wants a token and answers about the machine that it was asked about.
+/// A provider over TLS requires a token and answers about the machine in the request.
 #[test]
 fn a_webhook_that_knows_machines_is_asked_with_its_token() {
     let webhook = Webhook::start(|request: &SentRequest| {
@@ -241,17 +241,17 @@ fn a_webhook_that_knows_machines_is_asked_with_its_token() {
         ("/machines", &"Bearer sesame".parse().unwrap())
     );
     assert_eq!(asked.body()["node"]["name"], "asleep");
-    // Whoever has another certificate is asked nothing.
+    // A server with another certificate is not asked.
     let (code, _, error) =
         kubegc(&["run", "--cloud-webhook", &url, "--cloud-webhook-ca-file", "/nonexistent"], &account);
     assert!(code == Some(2) && error.contains("/nonexistent"), "{error}");
 }
 
-/// A notice of a retention policy: what it says, with which token, and that it is sent again until it was taken.
+/// A notice of a retention policy has its content and token, and is sent again until it is accepted.
 #[test]
 fn notices_reach_a_webhook_that_fails_at_first() {
     let mut answers = vec![(200, Bytes::new()), (503, Bytes::new()), (Webhook::SILENCE, Bytes::new())];
-    // Afterwards it takes what comes.
+    // After its first answers, the webhook accepts everything.
     let webhook = Webhook::start(move |_: &SentRequest| answers.pop().unwrap_or((200, Bytes::new())));
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -300,9 +300,9 @@ fn notices_reach_a_webhook_that_fails_at_first() {
             "name": "doomed", "uid": object["metadata"]["uid"]}},
     });
     assert_eq!(first, expected);
-    // What was announced for later stays, whatever the webhook answers.
+    // An object that was announced for later stays, whatever the webhook answers.
     assert!(admin.exists("doomed"));
-    // The object has an Event that says the same.
+    // The object has an Event with the same message.
     let events = admin.get("/api/v1/namespaces/default/events").1;
     let notice =
         events["items"].as_array().unwrap().iter().find(|event| event["reason"] == "RetentionNotice");

@@ -1,5 +1,5 @@
-//! Objects that `kubegc undo` creates again, and those that it leaves alone: one act, the last object of each name, no rights that
-//! were not named, and nothing below an owner that goes.
+//! Objects that `kubegc undo` creates again, and objects that it leaves alone: it restores one act and the last object of each
+//! name, grants no permissions that were not named, and creates nothing below an owner that is being deleted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::support_proxy::{Fault, Proxy};
 
 const HOUR: i64 = 3_600_000;
 
-/// The records of a recorder that neither encrypts nor signs, in a directory.
+/// Records of a recorder that neither encrypts nor signs, in a directory.
 struct Records {
     folder: PathBuf,
     now: i64,
@@ -29,7 +29,7 @@ impl Records {
         Self { folder, now: jiff::Timestamp::now().as_millisecond() }
     }
 
-    /// Adds records of objects that were deleted at these times before now, milliseconds.
+    /// Adds records of objects that were deleted at these times before now, in milliseconds.
     fn add(&self, resource: &str, objects: impl IntoIterator<Item = (i64, Value)>) {
         let file = self.folder.join("deleted-1.jsonl");
         let mut text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Records {
         kubegc(&[&["undo"], arguments, &records].concat(), kubeconfig)
     }
 
-    /// Actions of a plan by `Kind/name`.
+    /// Returns the actions of a plan by `Kind/name`.
     fn actions(&self, kubeconfig: &Path, arguments: &[&str]) -> BTreeMap<String, String> {
         let (_, out, error) = self.undo(kubeconfig, &[arguments, &["-o", "json"]].concat());
         let plan: Value =
@@ -60,7 +60,7 @@ impl Records {
     }
 }
 
-/// An object as it was, with a UID that is its name unless there is another one.
+/// Returns an object as it was; its UID is its name unless another one is given.
 fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
     let mut object = json!({"apiVersion": api_version, "kind": kind,
         "metadata": {"name": name, "uid": format!("uid-{name}")}});
@@ -86,7 +86,7 @@ fn map(name: &str, more: Value) -> Value {
     object("v1", "ConfigMap", "default", name, more)
 }
 
-/// A reference to an owner, which is its controller.
+/// Returns a reference to an owner, which is its controller.
 fn owned(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!({"metadata": {"ownerReferences": [
         {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}]}})
@@ -96,14 +96,15 @@ fn actions(expected: &[(&str, &str)]) -> BTreeMap<String, String> {
     expected.iter().map(|(object, action)| ((*object).to_owned(), (*action).to_owned())).collect()
 }
 
-/// Of several objects that had one name, the last is created, and the others are named with what creates them instead.
+/// Of several objects with the same name, the last one is created, and the others are named with the command that creates them
+/// instead.
 #[test]
 fn of_several_objects_of_one_name_the_last_comes_back() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     let records = Records::of(&server);
     let of = |uid: &str| map("web", json!({"metadata": {"uid": uid}, "data": {"from": uid}}));
-    // In neither order of their UIDs.
+    // This is the order of neither of their UIDs.
     records.add("configmaps", [(3 * HOUR, of("b")), (HOUR, of("a")), (2 * HOUR, of("c"))]);
     let path = format!("{MAPS}/web");
     for (choice, expected) in
@@ -127,8 +128,8 @@ fn of_several_objects_of_one_name_the_last_comes_back() {
     }
 }
 
-/// The undo of a namespace, and that of an owner, bring back what went with them: neither what was deleted before nor what grants
-/// rights.
+/// The undo of a namespace, or of an owner, restores the objects that were deleted with it, but no objects deleted earlier and none
+/// that grant permissions.
 #[test]
 fn only_what_one_act_has_deleted_comes_back() {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -185,7 +186,7 @@ fn only_what_one_act_has_deleted_comes_back() {
     assert!(["owner", "along"].iter().all(|name| there(&format!("{maps}/{name}"))), "{out}");
     let bindings = format!("/apis/{RBAC}/namespaces/shop/rolebindings");
     assert_eq!(admin.get(&bindings).1["items"], json!([]), "{out}");
-    // It is shown in full, and created, if it is named.
+    // If it is named, it is shown in full, and created.
     let named = ["rolebinding/went-along", "-n", "shop"];
     let (code, out, error) = records.undo(&server.kubeconfig, &named);
     let shown = ["RoleBinding/went-along grants:", "cluster-admin", "mallory"];
@@ -194,7 +195,7 @@ fn only_what_one_act_has_deleted_comes_back() {
     assert!(code == Some(0) && there(&format!("{bindings}/went-along")), "{out}{error}");
 }
 
-/// A resource of OpenShift, as it is served there.
+/// Returns a resource of OpenShift as served there.
 fn openshift(group: &str, plural: &str, kind: &str, scope: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -204,8 +205,8 @@ fn openshift(group: &str, plural: &str, kind: &str, scope: &str) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
 }
 
-/// Rights of OpenShift and credentials of the cluster come back only when they are named, and everything that they grant is shown
-/// first; secrets are not.
+/// Permissions of OpenShift and credentials of the cluster are restored only when they are named, after everything that they grant
+/// is shown; secrets are not shown.
 #[test]
 fn rights_of_openshift_and_bootstrap_tokens_have_to_be_named() {
     let server = Kubegc::start("apiserver");
@@ -312,8 +313,8 @@ fn rights_of_openshift_and_bootstrap_tokens_have_to_be_named() {
     }
 }
 
-/// Below an owner that is being deleted, or that may be gone, an object would be collected again at once; a controller that
-/// goes recreates nothing.
+/// Below an owner that is being deleted, or that may be gone, a new object would be collected at once; a controller that is being
+/// deleted recreates nothing.
 #[test]
 fn nothing_is_created_below_an_owner_that_goes_or_cannot_be_read() {
     let server = Kubegc::start("apiserver");
@@ -345,7 +346,7 @@ fn nothing_is_created_below_an_owner_that_goes_or_cannot_be_read() {
     let as_admin = actions(&[&of_dying[..], &[("ConfigMap/unclear", "Create")]].concat());
     assert_eq!(records.actions(&server.kubeconfig, &everything), as_admin);
 
-    // A user who may not read Secrets.
+    // This user may not read Secrets.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let rule = json!({"apiGroups": ["", "apps"], "resources": ["configmaps", "pods", "replicasets"],
         "verbs": ["get", "list", "create"]});
@@ -364,7 +365,7 @@ fn nothing_is_created_below_an_owner_that_goes_or_cannot_be_read() {
     assert!(!admin.exists("below") && !admin.exists("unclear"));
 }
 
-/// The budget of a record, whose owner is gone.
+/// Returns the budget in a record, whose owner is gone.
 fn budget() -> Value {
     object(
         "policy/v1",
@@ -378,8 +379,8 @@ fn budget() -> Value {
     )
 }
 
-/// A run that ended between an object and its status is repeated, although its owner is gone; what somebody else has put in the place
-/// of the object meanwhile stays as it is.
+/// A run that ended between an object and its status is repeated, although its owner is gone; an object that somebody else has put
+/// in its place meanwhile stays as it is.
 #[test]
 fn an_undo_that_was_interrupted_is_finished_by_the_next() {
     const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
@@ -390,7 +391,7 @@ fn an_undo_that_was_interrupted_is_finished_by_the_next() {
     let admin = Admin::of(&server);
     let records = Records::of(&server);
     records.add("poddisruptionbudgets.policy", [(1_000, budget())]);
-    // As the first run leaves it when it ends before the status.
+    // The first run leaves this behind when it ends before the status.
     let created = json!({"metadata": {"name": "budget", "annotations": {"kubegc.io/restored-from": "uid-budget"}},
         "spec": {"maxUnavailable": 1}});
     admin.create(BUDGETS, &created);
@@ -423,7 +424,7 @@ fn an_undo_that_was_interrupted_is_finished_by_the_next() {
     assert_eq!(admin.get(&path).1["metadata"]["ownerReferences"], Value::Null);
 }
 
-/// An object that has the name of an owner is not that owner: what depended on it comes back without the reference, and stays.
+/// An object with the name of an owner is not that owner: its former dependents come back without the reference, and stay.
 #[test]
 fn a_namesake_does_not_adopt() {
     let server = Kubegc::start_collectors();
@@ -444,14 +445,14 @@ fn a_namesake_does_not_adopt() {
     assert_eq!(code, Some(0), "{out}{error}");
     let owners = || admin.get(&format!("{MAPS}/leaf")).1["metadata"]["ownerReferences"].clone();
     assert_eq!(owners(), Value::Null);
-    // A collector that works takes a stray, and not this one.
+    // A working collector deletes a stray, but not this one.
     admin.map("stray", Some(("owner", "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6")));
     until("the stray is collected", || !admin.exists("stray"));
     assert!(admin.exists("leaf"));
 }
 
-/// Left to controllers is what they are seen to make: the present revision, slices of the Service, pods of a set. What a rollback
-/// needs, past Jobs of a CronJob and what other controllers made is created.
+/// Only objects that controllers demonstrably make are left to them: the current revision, slices of the Service, pods of a set.
+/// Objects that a rollback needs, past Jobs of a CronJob and objects of other controllers are created.
 #[test]
 fn only_what_controllers_make_again_is_left_to_them() {
     const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -469,7 +470,7 @@ fn only_what_controllers_make_again_is_left_to_them() {
         merge(&mut made, owner);
         made
     };
-    // One Deployment was deleted with its sets; the other one was never gone.
+    // One Deployment was deleted with its sets; the other one was never deleted.
     let mut deployment = object("apps/v1", "Deployment", "default", "web", json!({"spec": spec}));
     merge(&mut deployment, number("2"));
     let living = json!({"metadata": {"name": "living", "annotations": {"deployment.kubernetes.io/revision": "2"}},
@@ -581,7 +582,7 @@ fn only_what_controllers_make_again_is_left_to_them() {
     );
 }
 
-/// A claim gets the volume back that it had, if that has kept its data; one that is recycled is emptied, whatever is bound to it.
+/// A claim gets its former volume back if that volume has kept its data; a recycled volume is emptied, whatever is bound to it.
 #[test]
 fn a_claim_is_bound_to_its_retained_volume_and_to_no_recycled_one() {
     const VOLUMES: &str = "/api/v1/persistentvolumes";
@@ -610,8 +611,8 @@ fn a_claim_is_bound_to_its_retained_volume_and_to_no_recycled_one() {
     }
 }
 
-/// A bare pod that ran comes back, although its last state is a finished one; a namespace comes back, and what controllers have made
-/// again there meanwhile is no failure.
+/// A bare pod that ran comes back, although its last state is a finished one; a namespace comes back, and objects that controllers
+/// have made again there meanwhile do not count as failures.
 #[test]
 fn a_pod_that_ran_and_a_namespace_come_back() {
     const SHOP: &str = "/api/v1/namespaces/shop";
@@ -655,19 +656,19 @@ fn a_pod_that_ran_and_a_namespace_come_back() {
     assert!(code == Some(0) && out.contains("Recreated"), "{out}{error}");
     assert_eq!(admin.get(&format!("{SHOP}/configmaps/settings")).1["data"]["k"], "v");
     until("everything runs again", || running("app%3Dweb") == 1 && running("") == 2);
-    // A second run finds everything there.
+    // A second run finds everything present.
     let (code, out, error) = records.undo(&server.kubeconfig, &["ns/shop", "--yes"]);
     assert_eq!(code, Some(0), "{out}{error}");
     assert!(recorder.end().success());
 }
 
-/// The most memory that a command has held, KiB, and its output.
+/// Prints the peak memory of a command in KiB, and its output.
 const MEASURED: &str = "import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(done.returncode)";
 
-/// The records are not held in memory: those of 25 MiB, of which one is wanted, take little more than that one.
+/// The records are not kept in memory: to restore one object from 25 MiB of records takes little more than for that one alone.
 #[test]
 fn records_are_read_without_being_held() {
     let server = Kubegc::start("apiserver");

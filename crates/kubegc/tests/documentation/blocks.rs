@@ -1,10 +1,10 @@
-//! The code of the pages: each block is fenced, names its language, and is run by a test or says why not.
+//! The code blocks of the pages: each is fenced, names its language, and is run by a test or says why not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{pages, repository};
 
-/// Reasons for which a block is not run anywhere.
+/// Reasons for which a block is never run.
 const REASONS: [&str; 7] = [
     "needs another cluster",
     "needs another program",
@@ -16,17 +16,17 @@ const REASONS: [&str; 7] = [
 ];
 /// Languages that [`super::walks`] runs, applies or checks.
 pub(super) const CHECKED: [&str; 7] = ["sh", "console", "yaml", "json", "python", "js", "toml"];
-/// Languages that another test reads, and output, formats and synopses.
+/// Languages that another test reads, and those of output, formats and synopses.
 const OTHER: [&str; 2] = ["rust", "text"];
 /// Beginnings of lines that a shell would run.
 const COMMANDS: [&str; 9] =
     ["$ ", "kubegc ", "kubectl ", "helm ", "cargo ", "scripts/", "curl ", "npm ", "pip "];
 
-/// A piece of code in a page, without its indentation.
+/// A code block in a page, without its indentation.
 pub(super) struct Block {
-    /// Line of the page at which it begins.
+    /// Line of the page at which the block begins.
     pub(super) number: usize,
-    /// Empty if it is indented, or its fence names none.
+    /// Language of the fence; empty if the block is indented, or its fence names none.
     pub(super) language: String,
     pub(super) lines: Vec<String>,
     pub(super) marks: Marks,
@@ -37,13 +37,13 @@ impl Block {
         self.lines.join("\n")
     }
 
-    /// Reports whether the walk through its page runs or checks it.
+    /// Reports whether the walk through its page runs or checks the block.
     pub(super) fn is_walked(&self) -> bool {
         CHECKED.contains(&self.language.as_str()) && self.marks.excuse().is_none()
     }
 }
 
-/// The comments right before a block: `<!-- KEY: VALUE -->`.
+/// Comments right before a block: `<!-- KEY: VALUE -->`.
 #[derive(Default)]
 pub(super) struct Marks(BTreeMap<String, String>);
 
@@ -52,13 +52,13 @@ impl Marks {
         self.0.get(key).map(String::as_str)
     }
 
-    /// The reason for which the walk leaves the block out, or the test that runs it instead.
+    /// Returns the reason why the walk omits the block, or the test that runs it instead.
     fn excuse(&self) -> Option<&str> {
         self.get("not run").or_else(|| self.get("run by"))
     }
 }
 
-/// The code of a page: fences, and indented text after an empty line.
+/// Returns the code blocks of a page: fences, and indented text after an empty line.
 pub(super) fn blocks(page: &str) -> Vec<Block> {
     let (mut found, mut marks) = (Vec::<Block>::new(), Marks::default());
     let (mut is_fenced, mut is_indented_block, mut after_empty) = (false, false, true);
@@ -108,7 +108,7 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The blocks of README.md and of every page in docs/, by the page's path in the repository.
+/// Returns the blocks of README.md and of every page in docs/, by the page's path in the repository.
 pub(super) fn of_the_book() -> BTreeMap<String, Vec<Block>> {
     let root = repository().canonicalize().unwrap();
     let of_page = |(path, text): (std::path::PathBuf, String)| {
@@ -120,7 +120,7 @@ pub(super) fn of_the_book() -> BTreeMap<String, Vec<Block>> {
     pages().into_iter().filter_map(of_page).collect()
 }
 
-/// Returns what is wrong with a block: each is run, or says why not.
+/// Returns a problem with a block: each must be run, or say why not.
 fn objection(block: &Block) -> Option<String> {
     let language = block.language.as_str();
     if !CHECKED.contains(&language) && !OTHER.contains(&language) {
@@ -142,7 +142,7 @@ fn objection(block: &Block) -> Option<String> {
     None
 }
 
-/// Returns a command that a page shows as output, and that nothing runs.
+/// Returns a command that a page presents as output, so nothing runs it.
 fn hidden_command(block: &Block) -> Option<&String> {
     // A synopsis stands for several commands, and has the flags of none.
     let is_synopsis = |line: &str| line.contains(['[', '<', '…']) || line.contains(" | ");

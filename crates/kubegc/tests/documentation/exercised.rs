@@ -1,4 +1,4 @@
-//! Every flag is named by a test: one that nothing exercises can break without a test that fails.
+//! Every flag must be named by a test: otherwise it could break without a failing test.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,11 +9,11 @@ use super::{repository, texts};
 
 /// Tests about flags themselves, which name many and run none.
 const ABOUT_FLAGS: [&str; 2] = ["tests/documentation", "tests/architecture"];
-/// The short names of flags that tests prefer.
+/// Flags with short names that tests prefer.
 const SHORT: [(&str, &str); 4] =
     [("--all-namespaces", "\"-A\""), ("--namespace", "\"-n\""), ("--selector", "-l "), ("--watch", "\"-w\"")];
 
-/// The long names of all flags that are shown, of all commands.
+/// Collects the long names of all visible flags of all commands.
 fn flags(parent: &Command, found: &mut BTreeSet<String>) {
     for command in parent.get_subcommands().filter(|command| !command.is_hide_set()) {
         let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
@@ -23,7 +23,7 @@ fn flags(parent: &Command, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The part of a source file that is a test; empty if there is none.
+/// Returns the test part of a source file; empty if there is none.
 fn tests_of(path: &Path, text: &str) -> String {
     let is_within = |folder: &str| path.components().any(|part| part.as_os_str() == folder);
     if is_within("tests") || path.file_name().is_some_and(|name| name == "tests.rs") {
@@ -32,7 +32,7 @@ fn tests_of(path: &Path, text: &str) -> String {
     text.split_once("#[cfg(test)]\nmod tests {").map_or_else(String::new, |(_, tests)| tests.to_owned())
 }
 
-/// Reports whether a text has a flag, and not only one that begins so.
+/// Reports whether a text has a flag, and not only a longer one that starts with it.
 fn has_flag(text: &str, flag: &str) -> bool {
     let continues = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
     text.match_indices(flag).any(|(at, _)| !continues(&text[at + flag.len()..]))

@@ -1,10 +1,11 @@
-//! kubectl's flags that each command accepts, and the reasons not to accept the others.
+//! The flags of kubectl that each command accepts, and the reasons not to accept the others.
 
 use std::collections::BTreeSet;
 
 use clap::{Arg, Command};
 
-/// kubectl's flags: as the table below names them, and their long names. `cluster` are all that say which cluster, as whom.
+/// Flags of kubectl: their names in the table below, and their long names. `cluster` stands for all flags that select the cluster
+/// and the user.
 const FLAGS: [(&str, &[&str]); 7] = [
     ("-n", &["namespace"]),
     ("-A", &["all-namespaces"]),
@@ -17,10 +18,10 @@ const FLAGS: [(&str, &[&str]); 7] = [
         &["kubeconfig", "context", "cluster", "user", "server", "token", "as", "as-group", "request-timeout"],
     ),
 ];
-/// Forms of every `-o`, as its help begins.
+/// Output formats in the help of every `-o`.
 const FORMS: &str = "Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…";
 
-/// Flags, and why they are not taken.
+/// Flags that a command does not accept, and the reason.
 type AbsentFlags = (&'static str, &'static str);
 
 const WORKS_ON: AbsentFlags = ("-l -f -w -o", "works until it is stopped");
@@ -28,7 +29,7 @@ const SERVER: AbsentFlags = ("-n -A -l -f -w -o cluster", "is a server");
 const LOCAL: AbsentFlags = ("-n -A -l -f -w -o cluster", "asks no cluster");
 const AN_ORDER: AbsentFlags = ("-n -A -l -f -w -o", "an order to all collectors");
 
-/// Each command with the flags that it takes.
+/// Each command with the flags that it accepts.
 #[rustfmt::skip]
 const TABLE: [(&str, &str, &[AbsentFlags]); 35] = [
     ("tree", "-n -A -l -f -w -o cluster", &[]),
@@ -69,7 +70,7 @@ const TABLE: [(&str, &str, &[AbsentFlags]); 35] = [
     ("completion", "", &[LOCAL]),
 ];
 
-/// All commands that do something, by the words that call them.
+/// Collects all commands that perform something, by the words that call them.
 fn commands(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
     for command in parent.get_subcommands().filter(|command| !command.is_hide_set()) {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();
@@ -80,7 +81,7 @@ fn commands(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
     }
 }
 
-/// The flags of the table that a command has, with kubectl's short names and meanings.
+/// Returns the flags of the table that a command has, with kubectl's short names and meanings.
 fn taken(command: &Command) -> BTreeSet<&'static str> {
     let has = |flag: &str, long: &str| {
         let is_it = |argument: &&Arg| {
@@ -118,7 +119,7 @@ fn every_command_takes_kubectls_flags_or_has_a_reason() {
     }
 }
 
-/// Commands of which no screen is kept, and why.
+/// Commands without a recorded screen, and the reason.
 const WITHOUT_SCREEN: [(&str, &str); 14] = [
     ("top", "the crate gc-console keeps its screens"),
     ("run", "a server: it shows its log"),
@@ -136,8 +137,8 @@ const WITHOUT_SCREEN: [(&str, &str); 14] = [
     ("completion", "prints what a shell evaluates: tests/run/manners.rs does"),
 ];
 
-/// What people see of each command, in a pipe and on terminals of two widths: the crates that make answers keep them,
-/// `tests/run/screens.rs` what else commands say.
+/// Each command has screens, in a pipe and on terminals of two widths, or a reason for none: the crates that make answers record
+/// theirs, and `tests/run/screens.rs` the other output.
 #[test]
 fn every_command_has_a_screen_or_a_reason() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,12 +1,12 @@
-//! Tests hold what pages promise: every test that a page names exists, every promise of SECURITY.md names one, every
-//! cell of the comparison has one, and counts of lines are about right.
+//! Tests hold the promises of the pages: every test that a page names exists, every promise of SECURITY.md and every cell of the
+//! comparison names a test, and counts of lines are about right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{pages, repository, texts};
 
-/// Pages in which a long name in code is that of a test. In the others it may be a metric.
+/// Pages in which a long name in code is the name of a test. On other pages it may be a metric.
 const PAGES_WITH_TESTS: [&str; 6] = [
     "SECURITY.md",
     "docs/proof.md",
@@ -15,10 +15,10 @@ const PAGES_WITH_TESTS: [&str; 6] = [
     "docs/versions.md",
     "docs/contributing/testing.md",
 ];
-/// A name with this number of underscores is long.
+/// Number of underscores that makes a name long.
 const LONG: usize = 4;
 
-/// The sources of all crates, by path below `crates/`.
+/// Returns the sources of all crates, by path below `crates/`.
 fn sources() -> BTreeMap<String, String> {
     let crates = repository().join("crates");
     let found = texts(&crates, ".rs").into_iter();
@@ -29,12 +29,12 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// What stands in single backticks on a line.
+/// Returns the texts in single backticks on a line.
 fn code(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// The names that a source defines as functions, and those that a macro lists line by line.
+/// Returns the names of the functions in a source, including those that a macro lists line by line.
 fn functions(source: &str) -> BTreeSet<&str> {
     let defined = source.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
     let listed = source.lines().filter_map(|line| line.trim().strip_suffix(','));
@@ -45,7 +45,7 @@ fn is_defined(source: &str, name: &str) -> bool {
     functions(source).contains(name)
 }
 
-/// The tests that a text names, each with its file: `` `gc-x/tests/y.rs`: `one`, `two` ``.
+/// Returns the tests that a text names, each with its file: `` `gc-x/tests/y.rs`: `one`, `two` ``.
 fn cited(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut parts = text.split('`');
@@ -102,7 +102,7 @@ fn every_test_that_a_page_names_exists() {
     assert!(found > 100, "only {found} tests are named");
 }
 
-/// The cells of each row of the table that follows a heading, without the head of the table.
+/// Returns the cells of each row of the table that follows a heading, without the head of the table.
 fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     let start = page.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
     let lines = page[start + 1..].lines().skip(1).skip_while(|line| !line.starts_with('|'));
@@ -110,14 +110,14 @@ fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     table.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
-/// A verdict that leaves things as upstream leaves them, or as they are meant to be, promises nothing.
+/// Reports whether a verdict promises nothing because it leaves things as upstream leaves them, or as they are meant to be.
 fn promises_nothing(verdict: &str) -> bool {
     ["as upstream", "by design", "permitted", "whoever configures"]
         .iter()
         .any(|word| verdict.starts_with(word))
 }
 
-/// The first words of everything that SECURITY.md promises.
+/// Returns the first words of every promise in SECURITY.md.
 fn promises(page: &str) -> Vec<&str> {
     let numbered = page.lines().filter_map(|line| {
         let (number, rest) = line.split_once(". **")?;
@@ -162,7 +162,7 @@ fn every_promise_names_its_test() {
     assert!(promises.len() > 30, "only {} promises found", promises.len());
 }
 
-/// Rows of the matrix of docs/comparison.md, the cell of kubegc in each, and the test that holds it.
+/// Rows of the matrix in docs/comparison.md, the cell of kubegc in each, and the test that holds it.
 const MATRIX: [(&str, &str, &str, &str); 8] = [
     (
         "the API server is",
@@ -221,7 +221,7 @@ fn the_matrix_of_the_comparison_is_held() {
     }
 }
 
-/// Lines of a module and those below it, without tests.
+/// Returns the number of lines in a module and those below it, without tests.
 fn lines(sources: &BTreeMap<String, String>, module: &str) -> usize {
     let (file, folder) = (format!("{module}.rs"), format!("{module}/"));
     let shipped = |path: &str| !path.ends_with("/tests.rs") && !path.contains("/tests/");
@@ -231,7 +231,8 @@ fn lines(sources: &BTreeMap<String, String>, module: &str) -> usize {
     found.map(|(_, source)| source.lines().take_while(|line| line.trim() != "#[cfg(test)]").count()).sum()
 }
 
-/// docs/proof.md counts the lines that the simulator runs and those that it does not: to the hundred, and no more than a tenth off.
+/// docs/proof.md counts the lines that the simulator runs and does not run, rounded to the hundred; the count may be off by at most
+/// a tenth.
 #[test]
 fn the_lines_of_what_is_proven_are_about_right() {
     let page = std::fs::read_to_string(repository().join("docs/proof.md")).unwrap();

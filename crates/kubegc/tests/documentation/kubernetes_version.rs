@@ -1,8 +1,8 @@
-//! `scripts/kubernetes-version`, on sources as small as they can be. The real ones are in no registry.
+//! `scripts/kubernetes-version`, on sources as small as possible. The real ones are in no registry.
 
 use std::process::Command;
 
-/// Two runs give the same bytes, a check sees what was changed by hand, and what is not data is a line.
+/// Two runs give the same bytes, a check detects changes by hand, and anything but data is reported in one line.
 #[test]
 fn what_is_data_about_a_version_is_written_the_same_each_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The snippets of the book: commands are of the real command line, YAML is valid, Rust is part of what is compiled. What can be run is
-//! run by `walks.rs`.
+//! The snippets of the book: commands must be valid for the real command line, YAML must be valid, and Rust must be part of the
+//! compiled code. `walks.rs` runs everything that can be run.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::blocks::{Block, blocks};
 use super::{pages, repository, texts};
 
-/// The words of a line for a shell, up to a comment or to an explanation behind two spaces.
+/// Returns the words of a line for a shell, up to a comment or to an explanation after two spaces.
 fn words(line: &str) -> Vec<String> {
     let (mut found, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut before = ' ';
@@ -37,7 +37,7 @@ fn words(line: &str) -> Vec<String> {
     found
 }
 
-/// The calls of kubegc in a line, each with its arguments.
+/// Returns the calls of kubegc in a line, each with its arguments.
 fn calls(line: &str) -> Vec<Vec<String>> {
     let words = words(line.trim_start_matches("$ "));
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Why clap refuses arguments. A synopsis, which has words that stand for others, must have real flags alone.
+/// Returns the reason why clap refuses arguments. A synopsis contains placeholders, so only its flags must be real.
 fn refusal(arguments: &[String]) -> Option<String> {
     let is_open = |word: &String| word.contains(['[', '<', '|', '…']);
     if arguments.iter().any(is_open) {
@@ -67,7 +67,7 @@ fn refusal(arguments: &[String]) -> Option<String> {
     let error = kubegc::described().try_get_matches_from(whole).err()?;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-        // A command that is only named.
+        // A command that is only named is fine.
         ErrorKind::MissingRequiredArgument
         | ErrorKind::MissingSubcommand
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -79,7 +79,7 @@ fn refusal(arguments: &[String]) -> Option<String> {
     }
 }
 
-/// A flag of a synopsis that its command does not have.
+/// Returns a flag of a synopsis that its command does not have.
 fn unknown_flag(arguments: &[String]) -> Option<String> {
     let mut command = kubegc::described();
     command.build();
@@ -106,7 +106,7 @@ fn unknown_flag(arguments: &[String]) -> Option<String> {
     None
 }
 
-/// Every page for readers with its code.
+/// Returns every page for readers with its code blocks.
 fn of_the_book() -> Vec<(String, Vec<Block>)> {
     let is_for_readers = |path: &std::path::Path| {
         !path.components().any(|part| part.as_os_str() == "spec") && !path.ends_with("CHANGELOG.md")
@@ -152,7 +152,7 @@ fn every_command_in_the_book_is_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A policy of which a page shows a part, completed.
+/// Completes a policy that a page shows in part.
 fn completed(mut policy: Value) -> Value {
     for (pointer, value) in [
         ("apiVersion", json!("kubegc.io/v1alpha1")),

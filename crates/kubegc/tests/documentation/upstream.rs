@@ -1,14 +1,15 @@
-//! The table of upstream's tests in the specification of collection on nodes: each row has a case of ours that exists, and that a test names.
+//! The table of upstream's tests in the specification of collection on nodes: each row names an existing case of ours, which a test
+//! names in turn.
 
 use std::collections::BTreeSet;
 
 use super::{repository, texts};
 
-/// Numbers that a text names: `T12`, and those of a range such as `T45 to T51`.
+/// Returns the numbers in a text: `T12`, and those of a range such as `T45 to T51`.
 fn numbers(text: &str) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let separates = |c: char| c.is_whitespace() || ",:.\"()|;`".contains(c);
-    // The number before, and whether "to" stands behind it.
+    // The previous number, and whether "to" follows it.
     let (mut before, mut is_range) = (None, false);
     for word in text.split(separates).filter(|word| !word.is_empty()) {
         let number = word.strip_prefix('T').and_then(|digits| digits.parse::<u32>().ok());

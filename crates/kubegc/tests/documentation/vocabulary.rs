@@ -1,10 +1,11 @@
-//! One word for one thing on the command line: walks all commands and flags. `flags.rs` holds which of kubectl's flags each takes.
+//! Keeps one word for each thing on the command line, in all commands and flags. `flags.rs` checks which of kubectl's flags each
+//! command accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Arg, Command};
 
-/// Flags with the short form that they have wherever they are.
+/// Flags with a short form that they have in every command.
 const SHORT: [(&str, char); 7] = [
     ("namespace", 'n'),
     ("all-namespaces", 'A'),
@@ -14,7 +15,7 @@ const SHORT: [(&str, char); 7] = [
     ("output", 'o'),
     ("yes", 'y'),
 ];
-/// Words that no flag has, and the word for it.
+/// Words that no flag uses, each with the word that is used instead.
 const UNUSED: [(&str, &str); 6] = [
     ("timeout", "request-timeout"),
     ("listen", "bind-address"),
@@ -23,7 +24,7 @@ const UNUSED: [(&str, &str); 6] = [
     ("quiet", "log-level"),
     ("all", "all-namespaces"),
 ];
-/// Flags whose meaning differs between commands, and why.
+/// Flags whose meaning differs between commands, with the reason.
 const SEVERAL: [(&str, &str); 3] = [
     ("journal", "a file to read, a file to write, or where entries are found"),
     ("token", "of a server to accept, or of a user to send"),
@@ -31,10 +32,10 @@ const SEVERAL: [(&str, &str); 3] = [
 ];
 /// Words for stuck that are not Kubernetes'.
 const NOT_STUCK: [&str; 4] = ["hang", "hangs", "hanging", "hung"];
-/// The propagation policies, as kubectl names them.
+/// Propagation policies as named by kubectl.
 const CASCADE: [&str; 3] = ["background", "foreground", "orphan"];
 
-/// Every command that is shown, by the words that call it.
+/// Collects every visible command, by the words that call it.
 fn commands(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
     for command in parent.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help") {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();
@@ -49,7 +50,7 @@ fn all() -> Vec<(String, Command)> {
     found
 }
 
-/// The shown flags of a command with their names.
+/// Returns the shown flags of a command with their names.
 fn flags(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let shown = command.get_arguments().filter(|flag| !flag.is_hide_set());
     shown.filter_map(|flag| Some((flag.get_long()?, flag)))
@@ -64,7 +65,7 @@ fn a_flag_has_one_short_form_and_one_kind_of_value() {
     let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, command) in all() {
         for (name, flag) in flags(&command) {
-            // `journal -f` follows, as `kubectl logs -f`; `rbac --namespace` is not that of a question.
+            // `journal -f` follows, like `kubectl logs -f`; `rbac --namespace` is not the namespace of a question.
             let expected = SHORT.iter().find(|(long, _)| *long == name).map(|(_, short)| *short);
             if let Some(short) = expected.filter(|_| path != "rbac") {
                 assert_eq!(flag.get_short(), Some(short), "{path} --{name}");
@@ -107,7 +108,7 @@ fn one_thing_has_one_name() {
     }
 }
 
-/// The formats of answers are the same wherever there are any, and headings can be left out.
+/// Every command with output formats has the same ones, and can omit the headings.
 #[test]
 fn what_has_formats_has_them_all() {
     for (path, command) in all() {
@@ -115,7 +116,7 @@ fn what_has_formats_has_them_all() {
         assert_eq!(output.get_short(), Some('o'), "{path}");
         assert!(flags(&command).any(|(name, _)| name == "no-headers"), "{path} -o without --no-headers");
         let help = help(output);
-        // Images and containers have the formats of crictl, protection has those of manifests.
+        // Images and containers have the formats of crictl; protection has those of manifests.
         if !["node", "protect", "release"].contains(&path.as_str()) {
             assert!(
                 help.starts_with("Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…"),
@@ -125,7 +126,7 @@ fn what_has_formats_has_them_all() {
     }
 }
 
-/// Nothing is released yet: what was renamed has one name, and no second one for those who knew the first.
+/// Nothing has been released yet, so a renamed command keeps no second name for users of the first.
 #[test]
 fn nothing_has_a_second_name() {
     for (path, command) in all() {
@@ -146,7 +147,7 @@ fn help_says_stuck_and_speaks_in_one_voice() {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let mut texts = vec![("about".to_owned(), about)];
         texts.extend(flags(&command).map(|(name, flag)| (format!("--{name}"), help(flag))));
-        // All that `--help` prints, with what follows the flags and the values of each.
+        // This is the whole output of `--help`, with the values of each flag and the text after the flags.
         let whole = command.clone().render_long_help().to_string();
         for word in NOT_STUCK {
             assert!(!is_word(&whole, word), "{path} --help says {word:?}, and means stuck: {whole}");

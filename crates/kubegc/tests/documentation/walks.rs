@@ -1,8 +1,9 @@
-//! Walks through the pages as a reader does: their blocks run in order, in an empty folder, beside a server of their own.
+//! Walks through the pages as a reader does: their blocks run in order, in an empty directory, beside a server of their own.
 //!
-//! Marks of a block say what a page cannot: `setup` runs before it, `starts` makes each of its lines a server that prints this text
-//! (the next line of the block ends it, and the end of the page), `file` is the name under which it is saved, `exits` the exit code,
-//! `terminal` what is typed. Manifests are applied as a dry run of the server; code of other languages is compiled.
+//! Marks of a block carry what a page cannot: `setup` runs before it; `starts` makes each of its lines a server that prints this
+//! text (and is ended by the next line of the block, or by the end of the page); `file` is the name under which it is saved,
+//! `exits` the exit code, and `terminal` the typed input. Manifests are applied as a dry run of the server; code in other languages
+//! is compiled.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,9 +13,9 @@ use std::process::{Command, Stdio};
 use super::blocks::{Block, of_the_book};
 use crate::support::{Kubegc, repository};
 
-/// Folders of a clone that commands name.
+/// Directories of a clone that commands name.
 const OF_THE_CLONE: [&str; 4] = ["conformance", "crates", "deploy", "scripts"];
-/// kubegc with a free port where a page names none: several pages run at once.
+/// kubegc with a free port if a page names none: several pages run at once.
 const KUBEGC: &str = r#"#!/bin/bash
 case " $1 ${*%% -- *} " in
 *" --bind-address"*) ;;
@@ -22,7 +23,7 @@ case " $1 ${*%% -- *} " in
 esac
 exec "$KUBEGC" "$@"
 "#;
-/// Names the block and the command that fails. A block with an exit code of its own removes it.
+/// Trap that names the block and the failed command. A block with its own exit code removes it.
 const TRAP: &str = "trap 'echo \"$at: exit code $?: $BASH_COMMAND\" >&2' ERR\n";
 /// Functions of the script that runs a page.
 const PRELUDE: &str = r#"set -Eeuo pipefail
@@ -62,14 +63,14 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The lines of a shell, each with those that continue it.
+/// Returns the lines of a shell block, each joined with its continuation lines.
 fn joined(block: &Block) -> Vec<String> {
     let text = block.text().replace("\\\n", " ");
     let is_command = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     text.lines().filter(is_command).map(str::to_owned).collect()
 }
 
-/// Returns the commands that run a block of shell, by its marks.
+/// Returns the commands that run a shell block, according to its marks.
 fn shell(block: &Block) -> String {
     let text = block.text();
     if let Some(printed) = block.marks.get("starts") {
@@ -87,7 +88,7 @@ fn shell(block: &Block) -> String {
     }
 }
 
-/// Returns the commands that run a session, and compare the headings of its output.
+/// Returns the commands that run a session and compare the headings of its output.
 fn session(block: &Block) -> String {
     let mut script = String::new();
     let mut lines = block.lines.iter().peekable();
@@ -100,7 +101,7 @@ fn session(block: &Block) -> String {
     script
 }
 
-/// Returns the command that checks a block that is saved as a file.
+/// Returns the command that checks a block saved as a file.
 fn check(language: &str, file: &str) -> String {
     match language {
         "yaml" => format!("kubectl apply --dry-run=server -f {file}\n"),
@@ -111,7 +112,7 @@ fn check(language: &str, file: &str) -> String {
     }
 }
 
-/// The script that runs a page.
+/// Returns the script that runs a page.
 fn script(page: &str, blocks: &[Block]) -> String {
     let mut script = PRELUDE.to_owned();
     for block in blocks.iter().filter(|block| block.is_walked()) {
@@ -140,14 +141,14 @@ fn script(page: &str, blocks: &[Block]) -> String {
     script
 }
 
-/// Reports whether a block is a file that kubegc reads and no server knows: a command of the page reads it.
+/// Reports whether a block is a file that only kubegc reads and no server knows: a command of the page reads it.
 fn is_of_kubegc(block: &Block) -> bool {
     ["MachineInventory", "KubeControllerManagerConfiguration"]
         .iter()
         .any(|kind| block.lines.contains(&format!("kind: {kind}")))
 }
 
-/// Runs the blocks of a page in an empty folder, beside a server that `$KUBECONFIG` and `~/.kube/config` name.
+/// Runs the blocks of a page in an empty directory, beside a server that `$KUBECONFIG` and `~/.kube/config` name.
 fn walk(page: &str) {
     if !has_programs() {
         return;
@@ -175,7 +176,7 @@ fn walk(page: &str) {
     );
 }
 
-/// Runs a script to its end; reports whether it succeeded. It prints what it does, and ends what it started.
+/// Runs a script to its end; reports whether it succeeded. It prints its commands, and ends everything that it started.
 fn run(file: &Path, folder: &Path, kubeconfig: &Path) -> bool {
     let python = repository().join("target/python/bin");
     let path = std::env::var("PATH").unwrap();
@@ -209,7 +210,7 @@ fn has_programs() -> bool {
     missing.is_empty()
 }
 
-/// A test for each page, and their list.
+/// Defines a test for each page, and their list.
 macro_rules! walks {
     ($($name:ident: $page:literal,)+) => {
         $(#[test]
@@ -243,7 +244,8 @@ walks! {
     workloads: "docs/workloads.md",
 }
 
-/// The quickstart from its first command to a cascade, on a control plane that kubegc takes the collector of owner references over from.
+/// Runs the quickstart from its first command to a cascade, on a control plane from which kubegc takes over the owner-reference
+/// collector.
 #[test]
 fn a_stranger_protects_a_cluster() {
     if has_programs() {

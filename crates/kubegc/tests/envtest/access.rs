@@ -1,5 +1,4 @@
-//! Authentication and authorization by the flags of kube-apiserver; asked with curl and with keys of openssl, as
-//! people do.
+//! Authentication and authorization by the flags of kube-apiserver, tested with curl and with keys of openssl, as users do.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +14,7 @@ use super::{Assets, PATIENCE, Program, free_port, write};
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/robot/token";
 
-/// A stand-in for kube-apiserver with an administrator's token, and what asks it.
+/// A stand-in for kube-apiserver with an administrator's token, and its client.
 struct Server {
     assets: Assets,
     port: u16,
@@ -23,7 +22,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one; the files that the flags name are in the folder of the assets.
+    /// Starts a server; the files that the flags name are in the directory of the assets.
     async fn start(assets: Assets, flags: &str) -> Self {
         let port = free_port();
         let tokens = write(&assets.path("tokens.csv"), "admin,ann,1,system:masters\nnone,bob,2\n");
@@ -50,7 +49,7 @@ impl Server {
         curl.arg(format!("https://127.0.0.1:{}{path}", self.port)).output().unwrap()
     }
 
-    /// The code of an answer (0 for none), and its body.
+    /// Returns the code of a response (0 for none), and its body.
     fn ask(&self, path: &str, arguments: &[&str]) -> (u16, Value) {
         let text = String::from_utf8(self.curl(path, arguments).stdout).unwrap();
         let (body, code) = text.rsplit_once('\n').unwrap();
@@ -63,7 +62,7 @@ impl Server {
         self.ask(path, &["-H", &authorization, "-H", "Content-Type: application/json", "-d", &text])
     }
 
-    /// The user whom the server sees, with these arguments of curl.
+    /// Returns the user that the server sees with these arguments of curl.
     fn user(&self, arguments: &[&str]) -> (u16, String) {
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
         let mut all = vec!["-H", "Content-Type: application/json", "-d", &body];
@@ -82,7 +81,7 @@ fn openssl(folder: &Path, line: &str) {
     assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The header and the claims of a token.
+/// Returns the header and the claims of a token.
 fn opened(token: &str) -> [Value; 2] {
     let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).unwrap());
     [(); 2].map(|()| serde_json::from_slice(&parts.next().unwrap()).unwrap())
@@ -126,7 +125,7 @@ async fn tokens_have_the_issuers_audiences_and_keys_that_are_given() {
         let robot = (201, "system:serviceaccount:default:robot".to_owned());
         assert_eq!(server.user(&["-H", &bearer]), robot, "{algorithm}");
 
-        // Another audience is good for reviews that ask for it, and not for this server.
+        // Another audience is valid for reviews that ask for it, but not for this server.
         let foreign = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"audiences": ["vault"]}});
         let token = server.post(TOKEN, "admin", &foreign).1["status"]["token"].as_str().unwrap().to_owned();
@@ -151,7 +150,7 @@ async fn tokens_have_the_issuers_audiences_and_keys_that_are_given() {
 async fn authorization_modes_and_anonymous_requests_follow_the_flags() {
     let (admin, bob): (&[&str], &[&str]) =
         (&["-H", "Authorization: Bearer admin"], &["-H", "Authorization: Bearer none"]);
-    // The codes of a list of Secrets by an administrator, by a user without rights, and without credentials.
+    // The codes of a list of Secrets for an administrator, for a user without permissions, and without credentials.
     for (flags, codes) in [
         ("", [200, 200, 401]),
         ("--authorization-mode=AlwaysAllow --anonymous-auth=true", [200, 200, 401]),
@@ -224,7 +223,7 @@ async fn proxies_name_users_in_headers_if_their_certificate_is_trusted() {
     let wanted = [
         ("front", (201, "dora")),
         ("other", (401, "")),
-        // Claims of a client about itself do not count.
+        // A client's claims about itself do not count.
         ("client", (201, "carl")),
         ("old", (201, "olga")),
         ("late", (401, "")),
@@ -232,7 +231,7 @@ async fn proxies_name_users_in_headers_if_their_certificate_is_trusted() {
     ];
     assert_eq!(found, wanted.map(|(name, (code, user))| (name, (code, user.to_owned()))).into());
     assert_eq!(shown("front", "X-Other: x").0, 401, "a proxy that names nobody is nobody");
-    // An older TLS signs by other rules.
+    // TLS 1.2 signs by other rules.
     let (certificate, key) = (server.path("old.crt"), server.path("old.key"));
     let older = server.user(&["--tls-max", "1.2", "--cert", &certificate, "--key", &key]);
     assert_eq!(older, (201, "olga".to_owned()));
@@ -240,7 +239,7 @@ async fn proxies_name_users_in_headers_if_their_certificate_is_trusted() {
 
 #[tokio::test]
 async fn tls_is_of_the_versions_suites_and_protocols_that_are_asked_for() {
-    // Connections with TLS 1.2, with any suite and with one that is left out; and the version of HTTP.
+    // Connections use TLS 1.2 with any suite and with one that is not allowed; the version of HTTP is tested as well.
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384";
     for (flags, wanted) in [
         (String::new(), [true, true, true]),

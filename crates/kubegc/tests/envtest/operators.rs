@@ -1,10 +1,10 @@
-//! `scripts/operators` with suites that need no compiler: scripts that report as Ginkgo and Go's tests do.
+//! `scripts/operators` with suites that need no compiler: scripts that report like Ginkgo and Go's tests.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Reports as a suite of Ginkgo. It passes everything on the kube-apiserver of this test, but for what is flaky.
+/// Reports like a suite of Ginkgo. On the kube-apiserver of this test, everything passes except flaky specs.
 const GINKGO: &str = r#"#!/usr/bin/env python3
 # github.com/onsi/ginkgo/v2
 import json, os, subprocess, sys
@@ -32,7 +32,7 @@ with open(flags["ginkgo.json-report"], "w") as report:
 print("\x16--- FAIL: TestAPIs (0.10s)\n\x16=== RUN   TestUnit\n\x16--- PASS: TestUnit (0.00s)")
 "#;
 
-/// Reports as tests of Go without Ginkgo, and must run in its own folder.
+/// Reports like tests of Go without Ginkgo, and must run in its own directory.
 const PLAIN: &str = r#"#!/bin/sh
 test -e definitions.yaml || exit 3
 printf '\026=== RUN   TestOne\n\026=== RUN   TestOne/in_turn\n'
@@ -98,7 +98,7 @@ impl Suites {
     }
 }
 
-/// The cells of a row up to the differences; the others are measurements.
+/// Returns the cells of a row up to the differences; the others are measurements.
 fn counts(table: &str, suite: &str) -> Vec<String> {
     let row = table.lines().find(|line| line.starts_with(&format!("| {suite} |"))).unwrap_or_default();
     row.split('|').skip(2).take(6).map(|cell| cell.trim().to_owned()).collect()
@@ -112,7 +112,7 @@ fn suites_are_compared_with_what_is_stable_on_the_genuine_control_plane() {
     let (output, table) = suites.compare(CAUSE, &["--genuine", &suites.genuine(), "--controllers", "*"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}{table}");
-    // Specs, left out, passed on either, differences, unexplained ones.
+    // Specs, omitted, passed on either, differences, unexplained differences.
     assert_eq!(counts(&table, "widgets"), ["6", "1", "4", "3", "1", "1"], "{table}");
     assert_eq!(counts(&table, "widgets, *"), ["6", "1", "4", "2", "2", "2"], "{table}");
     assert_eq!(counts(&table, "plain"), ["3", "0", "2", "0", "2", "0"], "{table}");

@@ -1,5 +1,5 @@
-//! Chains of several collectors (spec 24), and their failures: each is seen as an Event, a condition or a
-//! message, and a metric, and nothing is deleted by it.
+//! Chains of several collectors (spec 24), and their failures: each is visible as an Event, a condition or a message, and a metric,
+//! and deletes nothing.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -19,19 +19,19 @@ fn provisioned() -> Value {
     json!({"pv.kubernetes.io/provisioned-by": DRIVER})
 }
 
-/// The driver's flags.
+/// Returns the driver's flags.
 fn flags(driver: &Driver) -> Vec<String> {
     vec!["--csi-endpoint".to_owned(), driver.endpoint()]
 }
 
-/// A pod on a node, with a claim.
+/// Returns a pod on a node, with a claim.
 fn pod(name: &str, node: &str, claim: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node,
         "containers": [{"name": "c", "image": "i"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
-/// X-T02: a pod of a set is stuck on a dead node until an operator declares it dead; its successor is another one.
+/// X-T02: a pod of a set is stuck on a dead node until an operator declares the node dead; its successor is another pod.
 #[test]
 fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     let mut driver = Driver::start(DRIVER);
@@ -49,7 +49,7 @@ fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     running(&up, "web-0", "dead");
     running(&up, "witness", "dead");
     up.run(&["delete", "pod", "web-0", "--wait=false"]);
-    // Its end is not confirmed, and nothing declares the node dead: it stays, also long after.
+    // Its end is not confirmed, and nothing declares the node dead: the pod stays, even after a long time.
     up.pass(Duration::from_mins(10));
     up.until_metric("kubegc_collector_synced{controller=\"pod-garbage-collector-controller\"} 1");
     assert!(!up.field("pod/web-0", ".metadata.deletionTimestamp").is_empty());
@@ -74,8 +74,8 @@ fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     driver.stop();
 }
 
-/// X-T03, EV-T03: a namespace is deleted with everything: pods first, then claims with their storage, Jobs with their pods, and what
-/// finalizers hold is reported at each step.
+/// X-T03, EV-T03: a namespace is deleted with everything in it: pods first, then claims with their storage, and Jobs with their
+/// pods; objects that finalizers hold are reported at each step.
 #[test]
 fn a_namespace_goes_in_order_and_takes_its_storage_along() {
     let driver = Driver::start(DRIVER);
@@ -131,7 +131,7 @@ fn a_namespace_goes_in_order_and_takes_its_storage_along() {
         );
     };
     remaining("pods.");
-    // Until the last pod is gone nothing else is touched.
+    // Nothing else is touched until the last pod is gone.
     for object in ["pvc/data", "job/job", "widget/w"] {
         assert_eq!(up.field(object, ".metadata.deletionTimestamp"), "", "{object}");
     }
@@ -149,7 +149,7 @@ fn a_namespace_goes_in_order_and_takes_its_storage_along() {
     up.until_metric("kubegc_namespace_termination_duration_seconds_count 1");
 }
 
-/// X-T04: what two collectors delete at the same moment is deleted, and neither reports a failure.
+/// X-T04: an object that two collectors delete at the same moment is deleted, and neither reports a failure.
 #[test]
 fn two_collectors_may_want_the_same_job() {
     const JOBS: usize = 12;
@@ -190,14 +190,14 @@ fn two_collectors_may_want_the_same_job() {
             deleted += line.rsplit(' ').next().unwrap().parse::<usize>().unwrap();
         }
     }
-    // Of two that ask for the same, in the foreground, both may be granted it.
+    // Of two requests for the same foreground deletion, both may be granted.
     assert!(deleted >= JOBS, "{shown}");
     assert_eq!(up.field("retentionpolicy/history", ".status.lastRun.failed"), "0");
     assert!(up.exists("cronjob/often"));
 }
 
-/// CSI-T14, CSI-T16, CSI-T17: secrets that are not there, a class that is not, and one whose template asks for what only the
-/// claim knew, hold up no deletion.
+/// CSI-T14, CSI-T16, CSI-T17: missing secrets, a missing class, and a class whose template needs values that only the claim had
+/// delay no deletion.
 #[test]
 fn storage_goes_without_secrets_that_are_not_there() {
     let driver = Driver::start(DRIVER);
@@ -227,7 +227,7 @@ fn storage_goes_without_secrets_that_are_not_there() {
     }
 }
 
-/// EC2 that says "too many" deletes nothing, and is seen; when it answers again, what it says counts.
+/// Throttling by EC2 deletes nothing, and is visible; when EC2 answers again, its answers count.
 #[test]
 fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
     const SOURCE: &str = "cloud-node-lifecycle-controller";
@@ -235,7 +235,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
         exceeded.</Message></Error></Errors></Response>";
     let answer = Arc::new(Mutex::new((503, THROTTLED.to_owned())));
     let said = Arc::clone(&answer);
-    // It answers everything alike.
+    // It gives the same answer to everything.
     let url =
         machines::serve(TcpListener::bind("127.0.0.1:0").unwrap(), move |_| said.lock().unwrap().clone());
     let arguments = [
@@ -259,7 +259,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
     up.until("the throttling", || reported(&up, "EC2: throttled ("));
     up.until_event("two", "Warning", "NodeLookupFailed", SOURCE);
     up.until("the count", || up.shown().contains("kubegc_node_lookups_total{answer=\"error\"}"));
-    // Hours of it are no proof of anything.
+    // Even hours of throttling prove nothing.
     for _ in 0..6 {
         up.pass(Duration::from_hours(1));
         std::thread::sleep(Duration::from_millis(200));
@@ -279,8 +279,8 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
     assert!(up.exists("node/one"));
 }
 
-/// A policy that says nothing sensible, one whose kind is not served, one whose condition fails, and an annotation that
-/// cannot be read: each is reported by an Event and a metric, policies in their conditions too, and nothing is deleted.
+/// An invalid policy, one whose kind is not served, one whose condition fails, and an unreadable annotation: each is reported by an
+/// Event and a metric, and for policies also in their conditions; nothing is deleted.
 #[test]
 fn bad_policies_and_annotations_are_told_and_delete_nothing() {
     const SOURCE: &str = "retention-policy-controller";
@@ -318,7 +318,7 @@ fn bad_policies_and_annotations_are_told_and_delete_nothing() {
         up.shown().contains("kubegc_collector_events_total{controller=\"expiry-controller\",reason=\"InvalidRetentionAnnotation\"")
     });
     up.pass(Duration::from_hours(100));
-    // That much time has passed for the collectors as well.
+    // The same time has passed for the collectors.
     up.until_gone("configmap/fine");
     assert!(up.exists("configmap/wrong"));
 }

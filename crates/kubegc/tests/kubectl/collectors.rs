@@ -1,5 +1,5 @@
-//! The collectors of `kubegc up`, seen with kubectl: what they do, their Events and their metrics. The collectors' clock is set
-//! ahead, so that nothing is waited for.
+//! The collectors of `kubegc up`, seen through kubectl: their actions, Events and metrics. The collectors' clock is set ahead, so
+//! the tests need not wait.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use super::*;
 use crate::driver::{Driver, Mood};
 use crate::support::with_status;
 
-/// Timeout of everything that is awaited here.
+/// Timeout of every wait here.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server with collectors whose clock the test moves.
@@ -20,15 +20,15 @@ pub(super) struct Up {
 }
 
 impl Up {
-    /// `None`, said loudly, if there is no kubectl.
+    /// Starts the server; `None`, with a clear message, if there is no kubectl.
     pub(super) fn start(arguments: &[String]) -> Option<Self> {
         Self::start_under(&[], arguments)
     }
 
-    /// The same with these variables in its environment.
+    /// Starts the server with these variables in its environment.
     pub(super) fn start_under(environment: &[(&str, &str)], arguments: &[String]) -> Option<Self> {
         super::server()?;
-        // A port that was free a moment ago.
+        // This port was free a moment ago.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut all: Vec<String> =
             ["--ephemeral", "--workloads=off", "--metrics-bind-address", &metrics].map(Into::into).to_vec();
@@ -96,7 +96,7 @@ impl Up {
         self.until(line, || self.shown().lines().any(|shown| shown == line));
     }
 
-    /// An Event with this reason about this object, from this component.
+    /// Waits until this component has written an Event with this reason about this object.
     pub(super) fn until_event(&self, object: &str, severity: &str, reason: &str, source: &str) {
         let selector = format!("involvedObject.name={object},reason={reason},type={severity}");
         let arguments =
@@ -110,7 +110,7 @@ pub(super) fn claim(name: &str) -> Value {
         "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}})
 }
 
-/// A volume that is bound to a claim, which is made with it.
+/// Creates a volume that is bound to a claim, and the claim.
 pub(super) fn bound(up: &Up, name: &str, policy: &str, source: &Value, annotations: &Value) {
     let mut claim = claim(name);
     claim["spec"]["volumeName"] = name.into();
@@ -156,7 +156,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
             .contains("external-provisioner.volume.kubernetes.io/finalizer")
     });
 
-    // The driver is away, does not answer, fails, and is another one: each is shown, and nothing is removed.
+    // The driver is away, does not answer, fails, and is a different one: each case is visible, and nothing is removed.
     driver.stop();
     up.run(&["delete", "pvc", "a", "kept", "host", "outside", "--timeout=20s"]);
     let message = |words: &str| up.field("pv/a", ".status.message").contains(words);
@@ -193,7 +193,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     assert_eq!(up.field("pv/outside", ".status.phase"), "Failed");
     assert_eq!(up.field("pv/kept", ".status.phase"), "Released");
 
-    // Recreated and bound again: it must not be destroyed.
+    // The volume is created again and bound: it must not be destroyed.
     driver.make_volume("again");
     let source = json!({"csi": {"driver": "disk.example.com", "volumeHandle": "again"}});
     bound(&up, "again", "Delete", &source, &annotations);
@@ -211,7 +211,8 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     assert!(driver.has_volume("again") && up.exists("pv/again"));
 }
 
-/// A machine is removed, its node after it, and then what was on the node (spec 24.1); with Jobs, requests and leases.
+/// A machine is removed, then its node, and then everything on the node (spec 24.1); Jobs, requests and leases are collected as
+/// well.
 #[test]
 fn time_takes_nodes_pods_jobs_requests_and_leases() {
     let folder = tempfile::tempdir().unwrap();
@@ -314,24 +315,24 @@ fn time_takes_nodes_pods_jobs_requests_and_leases() {
 enum Manner {
     Silent,
     Garbage,
-    /// No machine exists, whichever is asked about.
+    /// Reports every machine as missing.
     Lies,
-    /// The machines of all nodes but `n1` run.
+    /// Reports the machines of all nodes except `n1` as running.
     Knows,
 }
 
-/// A webhook that knows machines, on this machine; answers its address.
+/// Starts a webhook that knows machines, on this machine; returns its address.
 fn webhook(manner: Arc<Mutex<Manner>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/machines", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // Connections without an answer are kept, so that they stay open.
+        // Connections without a response are kept so that they stay open.
         let mut kept = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut question = Vec::new();
             let mut part = [0; 4096];
-            // The question is one JSON object; the connection may also end before it is whole.
+            // The question is one JSON object; the connection may also end before it is complete.
             let node = loop {
                 let read = stream.read(&mut part).unwrap_or_default();
                 question.extend_from_slice(&part[..read]);
@@ -403,7 +404,7 @@ fn a_webhook_that_is_silent_talks_nonsense_or_lies_deletes_nothing() {
         }
     }
     up.until_event("n1", "Warning", "NodeDeletionHalted", SOURCE);
-    // The first screen says it to whoever may list nodes.
+    // The first screen shows this to users who may list nodes.
     let breaker = |user: &[&str]| {
         let arguments = [&["get", "--raw", "/kubegc/v1/overview"], user].concat();
         let overview: Value = serde_json::from_str(&up.run(&arguments)).unwrap();
@@ -415,8 +416,8 @@ fn a_webhook_that_is_silent_talks_nonsense_or_lies_deletes_nothing() {
     assert!(NODES.iter().all(|name| up.exists(&format!("node/{name}"))));
 }
 
-/// One node reboots, and the provider is asked in another account, where no machine of this cluster is: ready nodes that it does
-/// not find either show that.
+/// While one node reboots, the provider is asked in another account, which has none of this cluster's machines: the ready nodes
+/// that it does not find show that.
 #[test]
 fn a_webhook_that_knows_no_ready_node_deletes_none() {
     const SOURCE: &str = "cloud-node-lifecycle-controller";
@@ -448,8 +449,7 @@ fn a_webhook_that_knows_no_ready_node_deletes_none() {
     assert!(NODES[1..].iter().all(|name| up.exists(&format!("node/{name}"))));
 }
 
-/// Credentials that the environment names and that cannot be used are an error at the start: the role of the instance may be
-/// one of another account.
+/// Unusable AWS credentials in the environment are an error at the start: the role of the instance may belong to another account.
 #[test]
 fn credentials_of_aws_that_are_not_supported_are_refused() {
     for (variable, value, words) in [
@@ -483,10 +483,10 @@ fn credentials_of_aws_that_are_not_supported_are_refused() {
     }
 }
 
-/// A request for a certificate that no one will answer.
+/// A request for a certificate that is never answered.
 const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHsMIGUAgEAMDIxFTATBgNVBAoMDHN5c3RlbTpub2RlczEZMBcGA1UEAwwQc3lz\ndGVtOm5vZGU6bm9kZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABE4nB68aukqi\n93rYSYfdjucRwACyEbH1aQNC83UDurp6Nj2Q72LoXaWjU5SmC6fmp3rwHI6ge10D\nKEfU635UCqugADAKBggqhkjOPQQDAgNHADBEAiAQ64vaTbXKCs4YEGJGXNJVhvOD\npSuboRCG+8HjEHxNywIgS0/ckw93zrjCikfZN62xABMH7j06Ot8UiujyAyDHJcw=\n-----END CERTIFICATE REQUEST-----\n";
 
-/// A kind that the server does not serve by default.
+/// Defines a kind that the server does not serve by default.
 fn gated(up: &Up, group: &str, version: &str, kind: &str, scope: &str) {
     let singular = kind.to_lowercase();
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -500,8 +500,8 @@ fn gated(up: &Up, group: &str, version: &str, kind: &str, scope: &str) {
     up.until(kind, || super::run(&up.server, &["get", &format!("{singular}s.{group}")], "").success);
 }
 
-/// Certificates, tokens, leases and storage versions, each at its time; what upstream has behind gates is collected once it
-/// is served.
+/// Certificates, tokens, leases and storage versions are collected in due time; kinds that upstream has behind gates are collected
+/// once they are served.
 #[test]
 fn time_takes_certificates_tokens_leases_and_storage_versions() {
     const TOKEN: &str = "legacy-serviceaccount-token-cleaner-controller";
@@ -590,7 +590,7 @@ fn time_takes_certificates_tokens_leases_and_storage_versions() {
     }
 }
 
-/// Namespaces say what holds them; policies and annotations go by the collectors' clock.
+/// Namespaces report what holds them; policies and annotations follow the collectors' clock.
 #[test]
 fn time_takes_what_policies_and_annotations_say_and_namespaces_tell_what_holds_them() {
     let Some(up) = Up::start(&["--controllers=*,expiry-controller".to_owned()]) else { return };
@@ -694,7 +694,7 @@ fn switches_are_understood() {
     }
 }
 
-/// As docs/run.md has it, before anything was ever paused: orders are annotations of a Lease, which is there from the start.
+/// As described in docs/run.md, even before any pause: orders are annotations of a Lease, which exists from the start.
 #[test]
 fn kubectl_pauses_and_resumes_by_an_annotation_alone() {
     let Some(up) = Up::start(&[]) else { return };
@@ -714,7 +714,7 @@ fn kubectl_pauses_and_resumes_by_an_annotation_alone() {
     assert!(up.exists("cm/stray"));
     annotate("kubegc.io/paused-");
     up.until_gone("cm/stray");
-    // What is deleted by hand, as by a reset, is there again.
+    // A Lease that is deleted by hand, as by a reset, is created again.
     up.run(&["-n", "kube-system", "delete", "lease", "kubegc-garbage-collector"]);
     up.until("another Lease", || {
         up.run(&["-n", "kube-system", "get", "leases", "-o", "name"]).contains("kubegc-garbage-collector")

@@ -1,4 +1,4 @@
-//! Providers of machines that are wrong, old, or answer about something else: no node is deleted by what they say, and no secret
+//! Providers of machines whose answers are wrong, old, or about something else: no node is deleted because of them, and no secret
 //! is shown.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct PlainRequest {
 }
 
 impl PlainRequest {
-    /// `None` for a connection that ends before.
+    /// Reads a request; `None` if the connection ends before it is complete.
     fn read(stream: &mut TcpStream) -> Option<Self> {
         let (mut read, mut part) = (Vec::new(), [0; 4096]);
         loop {
@@ -51,7 +51,7 @@ impl PlainRequest {
         }
     }
 
-    /// Reports whether the owner of this key has signed it.
+    /// Reports whether the request is signed with this key.
     fn is_signed(&self, secret: &str) -> bool {
         let mut words = self.line.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
@@ -61,7 +61,7 @@ impl PlainRequest {
     }
 }
 
-/// Answers each request of a connection of its own; returns the URL.
+/// Answers each request on a connection of its own; returns the URL.
 pub(super) fn serve(
     listener: TcpListener,
     mut answer: impl FnMut(&PlainRequest) -> (u16, String) + Send + 'static,
@@ -104,7 +104,7 @@ fn told(up: &Up, node: &str, reason: &str) -> String {
     up.run(&["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].message}"])
 }
 
-/// Lets time pass until something holds.
+/// Lets time pass until a condition holds.
 fn pass_until(up: &Up, step: Duration, what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -114,7 +114,7 @@ fn pass_until(up: &Up, step: Duration, what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// An inventory whose exporter has died lacks what is new; one that is fresh names machines as their cloud compares them.
+/// The inventory of a dead exporter lacks new machines, so it proves nothing; a fresh one identifies machines as their cloud does.
 #[test]
 fn an_old_inventory_proves_nothing_and_a_fresh_one_is_compared_as_its_cloud_does() {
     const AZURE: &str =
@@ -147,7 +147,7 @@ fn an_old_inventory_proves_nothing_and_a_fresh_one_is_compared_as_its_cloud_does
     assert!(up.exists("node/aks-0") && up.exists("node/ready"));
 }
 
-/// A provider that misses a part of the machines whose nodes are ready is wrong about the others, too.
+/// A provider that misses some machines of ready nodes is wrong about the others, too.
 #[test]
 fn a_provider_that_misses_a_share_of_the_ready_nodes_deletes_none() {
     const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
@@ -176,12 +176,12 @@ fn a_provider_that_misses_a_share_of_the_ready_nodes_deletes_none() {
     assert!(NODES[1..].iter().all(|name| up.exists(&format!("node/{name}"))));
 }
 
-/// The answer of EC2 with one machine that runs.
+/// Response of EC2 with one running machine.
 pub(super) const ONE_RUNS: &str = "<DescribeInstancesResponse><reservationSet><item><instancesSet><item>\
     <instanceId>i-00000001</instanceId><instanceState><code>16</code><name>running</name></instanceState>\
     <privateDnsName>one</privateDnsName></item></instancesSet></item></reservationSet></DescribeInstancesResponse>";
 
-/// An ID without a zone may be of another region, and a name that EC2 does not give is known to no EC2.
+/// An ID without a zone may belong to another region, and EC2 cannot know a name that it did not give.
 #[test]
 fn neither_an_id_without_a_zone_nor_a_name_of_ones_own_proves_an_absence() {
     let url = serve(free(), |_| (200, ONE_RUNS.to_owned()));
@@ -209,8 +209,8 @@ fn neither_an_id_without_a_zone_nor_a_name_of_ones_own_proves_an_absence() {
     );
 }
 
-/// IRSA and EKS Pod Identity: EC2 is asked with the keys of the role that a token of the cluster gives, and not with those of the
-/// instance. The port of the scheme, which the endpoint names, is not signed, as it is not sent.
+/// With IRSA and EKS Pod Identity, EC2 is asked with the keys of the role that a token of the cluster grants, not with those of the
+/// instance. The default port in the endpoint is not signed, since it is not sent.
 #[test]
 fn ec2_is_asked_with_the_role_of_the_pod_and_signed_as_sent() {
     const ASSUMED: &str = "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>\
@@ -236,7 +236,7 @@ fn ec2_is_asked_with_the_role_of_the_pod_and_signed_as_sent() {
     let token = token.path().to_str().unwrap();
     let seen = Arc::<Mutex<Vec<String>>>::default();
     let tokens = Arc::clone(&seen);
-    // STS is sent a form; the agent of Pod Identity is asked with the token in a header.
+    // STS gets a form; the agent of Pod Identity gets the token in a header.
     let roles = serve(free(), move |request| {
         tokens.lock().unwrap().push(format!("{request:?} {}", String::from_utf8_lossy(&request.body)));
         (200, if request.line.starts_with("POST ") { ASSUMED } else { KEYS }.to_owned())
@@ -261,7 +261,7 @@ fn ec2_is_asked_with_the_role_of_the_pod_and_signed_as_sent() {
     }
 }
 
-/// Many users read Events: the path and the query of a webhook's URL, which may hold a token, are not in them.
+/// Many users read Events, so they do not contain the path and query of a webhook's URL, which may hold a token.
 #[test]
 fn a_token_in_the_url_of_a_webhook_is_not_told() {
     for url in ["http://127.0.0.1:1/hooks/hunter2", "http://127.0.0.1:1/?token=hunter2"] {
@@ -273,7 +273,7 @@ fn a_token_in_the_url_of_a_webhook_is_not_told() {
     }
 }
 
-/// A command that says much on standard error is listened to until it ends, and what it leaves behind ends with it.
+/// The output of a command that writes much to standard error is read until it ends, and its leftover processes end with it.
 #[test]
 fn a_command_that_complains_answers_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ fn a_command_that_complains_answers_and_leaves_nothing_behind() {
     });
     let child = std::fs::read_to_string(&child).unwrap();
     let state = Path::new("/proc").join(child.trim()).join("status");
-    // A process that has ended may wait for whoever adopted it.
+    // A process that has ended may wait for its adopter.
     up.until("the end of the child", || {
         std::fs::read_to_string(&state).map_or(true, |text| text.contains("State:\tZ"))
     });

@@ -1,4 +1,4 @@
-//! Every command that `stuck` prints, in every situation, pasted into a shell in the order in which it is printed: it must work.
+//! Every command that `stuck` prints, in every situation, is pasted into a shell in the printed order, and must work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::support::Kubegc;
 use crate::situations::{Situation, World, situations};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Seconds that a command may take.
+/// Maximum time of a command in seconds.
 const LONGEST: &str = "20";
-/// Commands that look at what the server of this test does not have, because it runs no pods.
+/// Commands about pods' logs, which this server does not have because it runs no pods.
 const LOOKS: [&str; 1] = ["kubectl -n $NAMESPACE logs "];
 
-/// Returns the commands that a row prints, in their order. Some advice is a sentence. `kubegc release` and the command that removes the same finalizer by
-/// force are alternatives.
+/// Returns the commands that a row prints, in their order. Some advice is a sentence. `kubegc release` and the command that removes
+/// the same finalizer by force are alternatives.
 fn printed(row: &Row, releases: bool) -> Vec<String> {
     let is_release = |line: &String| line.starts_with("kubegc release ");
     let has_release = row.cause.help.iter().any(is_release);
@@ -30,7 +30,7 @@ fn printed(row: &Row, releases: bool) -> Vec<String> {
     help.chain(forces).filter(is_command).collect()
 }
 
-/// The rows of a situation: those of its namespace, or those about the object that is asked about.
+/// Returns the rows of a situation: those of its namespace, or those about the given object.
 async fn rows(world: &World, situation: &Situation, namespace: &str) -> Vec<Row> {
     let gatherer = world.gatherer(situation.later_seconds).await;
     let ask = situation.ask.replace("ns/.", &format!("ns/{namespace}"));
@@ -46,7 +46,7 @@ async fn rows(world: &World, situation: &Situation, namespace: &str) -> Vec<Row>
     rows.into_iter().filter(is_own).collect()
 }
 
-/// Runs a line as a person would who confirms what is asked. Returns its exit code, and what it wrote.
+/// Runs a line as a user would who confirms every prompt. Returns its exit code and its output.
 fn pasted(server: &Kubegc, line: &str) -> (i32, String) {
     let mut line = line.to_owned();
     if line.starts_with("kubegc release ") {
@@ -86,7 +86,7 @@ fn every_command_that_is_printed_for_a_situation_works() {
                     continue;
                 }
                 let (code, text) = pasted(&server, &line);
-                // `doctor` says with 1 that it has found something, as it does here: no collector runs.
+                // Exit code 1 of `doctor` means that it has found a problem, as it does here: no collector runs.
                 let is_right = code == 0 || (code == 1 && line.starts_with("kubegc doctor"));
                 let is_look =
                     LOOKS.iter().any(|look| line.starts_with(&look.replace("$NAMESPACE", &namespace)));

@@ -1,10 +1,10 @@
 //! `kubegc protect` and `kubegc release`, as an operator uses them: the API server refuses every client, the collectors do not work
-//! around it, and a finalizer that is removed by hand is shown later.
+//! around it, and a finalizer that was removed by hand is shown later.
 
 use super::*;
 use crate::collectors::Up;
 
-/// Runs kubegc on this server; its exit code, and everything that it printed.
+/// Runs kubegc on this server; returns its exit code and its whole output.
 fn kubegc(server: &Kubegc, arguments: &[&str]) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(arguments)
@@ -46,7 +46,7 @@ fn collectors_do_not_delete_what_is_protected() {
     let (code, text) = kubegc(server, &["doctor", "--fail-on", "never"]);
     assert!(code == 0 && text.contains("enforced: kubegc-protect"), "{code}: {text}");
 
-    // The collector tries, and is refused like everybody.
+    // The collector tries, and is refused like everybody else.
     up.run(&["delete", "cm/owner"]);
     let journal = || kubegc(server, &["journal", "--outcome", "protected"]).1;
     up.until("an entry of the journal", || journal().contains("kept"));
@@ -77,7 +77,7 @@ fn a_finalizer_is_removed_by_hand_and_shown_later() {
     );
     assert!(up.exists("cm/held"));
 
-    // A controller that lives is to do it.
+    // A running controller should do this.
     let operator = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "widgets-operator"}, "spec": {
         "selector": {"matchLabels": {"a": "b"}}, "replicas": 1, "template": {"metadata": {"labels": {"a": "b"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -102,8 +102,8 @@ fn a_finalizer_is_removed_by_hand_and_shown_later() {
     assert!(text.contains("remove-finalizer"), "{text}");
 }
 
-/// A command that `stuck` has printed removes the finalizer of the object that it was printed for, and leaves one that was created
-/// again under its name alone.
+/// A command printed by `stuck` removes the finalizer of the object for which it was printed, but not of a new object with the same
+/// name.
 #[test]
 fn printed_commands_are_about_the_object_that_was_seen() {
     let Some(up) = Up::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Folders of host-path volumes: neither a link, nor a mount, nor another spelling of the path leads to what is not the volume's.
+//! Directories of host-path volumes: no link, mount or other spelling of the path leads to files outside the volume.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Mounts a small filesystem; `None`, said loudly, if that is not possible.
+/// Mounts a small filesystem; `None`, with a clear message, if that is not possible.
 fn mount(folder: PathBuf) -> Option<Mounted> {
     std::fs::create_dir_all(&folder).unwrap();
     let mut mounting = Command::new("mount");
@@ -35,7 +35,7 @@ fn links_and_mounts_lead_out_of_no_volume() {
     let host = tempfile::Builder::new().prefix("kubegc-host").tempdir_in("/tmp").unwrap();
     let at = |name: &str| host.path().join(name);
     let Some(up) = Up::start(&["--enable-hostpath-provisioner".to_owned()]) else { return };
-    // A parent that was replaced by a link, a link in the folder, and a mount in it.
+    // A parent that was replaced by a link, a link in the directory, and a mount in it.
     std::fs::create_dir_all(at("precious/data")).unwrap();
     std::fs::write(at("precious/data/file"), "x").unwrap();
     std::os::unix::fs::symlink(at("precious"), at("swapped")).unwrap();
@@ -66,7 +66,7 @@ fn links_and_mounts_lead_out_of_no_volume() {
     }
 }
 
-/// Two volumes with one folder, however its path is written: the folder stays as long as the other one is there.
+/// If two volumes share a directory, however its path is written, the directory stays as long as the other volume exists.
 #[test]
 fn a_folder_that_another_volume_has_as_well_stays() {
     let host = tempfile::Builder::new().prefix("kubegc-host").tempdir_in("/tmp").unwrap();
@@ -93,7 +93,7 @@ fn a_folder_that_another_volume_has_as_well_stays() {
 /// The driver of these tests.
 const DRIVER: &str = "disk.example.com";
 
-/// Runs `kubegc garbage --orphaned-volumes` with these flags; its exit code, its findings and its errors.
+/// Runs `kubegc garbage --orphaned-volumes` with these flags; returns its exit code, its findings and its errors.
 fn orphans(up: &Up, driver: &Driver, flags: &[&str]) -> (Option<i32>, Vec<Value>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(["garbage", "-o", "json", "--orphaned-volumes", &driver.endpoint()])
@@ -106,8 +106,8 @@ fn orphans(up: &Up, driver: &Driver, flags: &[&str]) -> (Option<i32>, Vec<Value>
     (output.status.code(), items, String::from_utf8(output.stderr).unwrap())
 }
 
-/// A driver lists its volumes over several pages; those that no PersistentVolume names are reported with their bytes, and are certain
-/// only where no other cluster uses the driver and nothing else speaks against it.
+/// A driver lists its volumes over several pages; those that no PersistentVolume names are reported with their size, and are
+/// certain only if no other cluster uses the driver and there is no other doubt.
 #[test]
 fn volumes_that_only_the_driver_knows_are_orphans() {
     let driver = Driver::start(DRIVER);
@@ -157,7 +157,7 @@ fn volumes_that_only_the_driver_knows_are_orphans() {
     assert!(driver.state().deletions.is_empty() && driver.has_volume("lost"), "nothing is deleted");
 }
 
-/// A driver that lists nothing is an error, and no empty report.
+/// A driver that lists nothing is an error, not an empty report.
 #[test]
 fn a_driver_that_does_not_list_its_volumes_is_an_error() {
     let driver = Driver::start(DRIVER);

@@ -1,4 +1,4 @@
-//! Flags of `kubegc up` that change what its collectors and simulated nodes do.
+//! Flags of `kubegc up` that change the behaviour of its collectors and simulated nodes.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::collectors::{Up, bound};
 use crate::driver::Driver;
 
-/// Drivers that serve one node delete the volumes of that node, and leave those of others to their own.
+/// Drivers that serve one node delete the volumes of that node, and leave those of other nodes to their own drivers.
 #[test]
 fn volumes_of_another_node_are_left_to_its_driver() {
     let driver = Driver::start("local.example.com");
@@ -31,14 +31,14 @@ fn volumes_of_another_node_are_left_to_its_driver() {
     up.until_gone("pv/here");
     up.until("the release of the other", || up.field("pv/elsewhere", ".status.phase") == "Released");
     up.pass(Duration::from_hours(24));
-    // Whatever is due has been done.
+    // All due work is done by then.
     up.run(&["create", "--raw", "/kubegc/v1/settle?timeout=30s", "-f", "-"]);
     assert!(driver.has_volume("elsewhere") && up.exists("pv/elsewhere"));
     let asked: Vec<String> = driver.state().deletions.iter().map(|(volume, _)| volume.clone()).collect();
     assert_eq!(asked, ["here"]);
 }
 
-/// Simulated pods take their time, which is that of the server's clock.
+/// Simulated pods take their time, by the server's clock.
 #[test]
 fn simulated_pods_start_and_end_after_their_latencies() {
     let flags = ["--workloads=on", "--nodes=1", "--pod-start-latency=1h", "--pod-termination-latency=2h"];

@@ -1,5 +1,5 @@
-//! Workloads live on `kubegc up`: the official tutorial "Use Cascading Deletion in a Cluster", the README's example, and what
-//! kubectl does with rollouts and Jobs.
+//! Workloads run on `kubegc up`: the official tutorial "Use Cascading Deletion in a Cluster", the README's example, and kubectl's
+//! rollouts and Jobs.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ fn wait_until_gone(server: &Kubegc, what: &str) {
     assert!(is_gone(&outcome), "{}", outcome.err);
 }
 
-/// A pod of a namespace that was created with it runs as the namespace's account, which a controller creates.
+/// A pod that is created with its namespace runs as the namespace's account, which a controller creates.
 #[test]
 fn pods_run_as_the_account_of_their_namespace() {
     let Some(server) = up() else { return };
@@ -105,7 +105,7 @@ fn the_tutorial_on_cascading_deletion_works_word_by_word() {
     assert_eq!(sets["items"].as_array().unwrap().len(), 1);
     assert_eq!(sets["items"][0]["metadata"]["ownerReferences"], Value::Null);
     assert_eq!(get(&server, &["pods", "-l", "app=nginx"])["items"].as_array().unwrap().len(), 3);
-    // The same Deployment, created again, adopts what was left.
+    // The same Deployment, created again, adopts the remaining objects.
     create();
     let sets = get(&server, &["replicasets", "-l", "app=nginx"]);
     assert_eq!(sets["items"].as_array().unwrap().len(), 1);
@@ -149,7 +149,7 @@ fn jobs_complete_and_nodes_drain() {
     kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
 }
 
-/// Waits until a field of what `kubectl get` names has a value; older kubectl cannot `wait` for that.
+/// Waits until a field in the output of `kubectl get` has a value; older versions of kubectl cannot `wait` for that.
 fn reaches(server: &Kubegc, what: &[&str], path: &str, expected: &str) {
     let path = format!("jsonpath={path}");
     let all: Vec<&str> = ["get", "-o", &path].into_iter().chain(what.iter().copied()).collect();

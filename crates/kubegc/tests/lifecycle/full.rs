@@ -1,4 +1,4 @@
-//! An etcd that fills up, by what `kubegc doctor` says of it.
+//! An etcd that fills up, as reported by `kubegc doctor`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,14 +13,14 @@ use super::support::Kubegc;
 use super::support::etcd::EtcdServer;
 use super::{PATIENCE, config_map, config_maps, run};
 
-/// Quota of the database, above the size from which the doctor advises a defragmentation.
+/// Quota of the database in bytes, above the size from which the doctor advises a defragmentation.
 const QUOTA: usize = 96 << 20;
-/// Bytes of one value.
+/// Size of one value in bytes.
 const VALUE: usize = 1 << 20;
-/// Values that make it large, and do not fill it: etcd takes up to a third more than they have.
+/// Number of values that make the database large without filling it: etcd takes up to a third more than their size.
 const LARGE: usize = 56;
 
-/// The doctor's finding about the store: its state, its message and its advice.
+/// Returns the doctor's finding about the store: its state, its message and its advice.
 fn storage(server: &Kubegc) -> (String, String, String) {
     let kubeconfig = server.kubeconfig.to_str().unwrap();
     let output = run(&["doctor", "-o", "json", "--subject=self", "--kubeconfig", kubeconfig]);
@@ -31,7 +31,7 @@ fn storage(server: &Kubegc) -> (String, String, String) {
     (text("state"), text("message"), text("advice"))
 }
 
-/// Waits until the doctor says this; the server reads the size of its store every few seconds.
+/// Waits until the doctor reports this; the server reads the size of its store every few seconds.
 async fn says(server: &Kubegc, state: &str, parts: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -63,7 +63,7 @@ fn operate(etcd: &EtcdServer, path: &str, body: &Value) -> Option<Value> {
     Some(serde_json::from_str(&answer[from..=to]).unwrap())
 }
 
-/// Writes a large value of another user of the same etcd.
+/// Writes a large value, as another user of the same etcd.
 fn put(etcd: &EtcdServer, number: usize) -> Option<Value> {
     let key = STANDARD.encode(format!("/other/{number:03}"));
     operate(etcd, "/v3/kv/put", &json!({"key": key, "value": STANDARD.encode(vec![0; VALUE])}))
@@ -102,7 +102,7 @@ async fn the_doctor_names_a_full_etcd_and_one_to_defragment() {
     let refused = maps.create(&PostParams::default(), &config_map("refused", None)).await.unwrap_err();
     assert!(refused.to_string().contains("no space left"), "{refused}");
 
-    // As it advises.
+    // This follows the advice.
     delete(etcd);
     operate(etcd, "/v3/maintenance/defragment", &json!({})).unwrap();
     let alarms = operate(etcd, "/v3/maintenance/alarm", &json!({"action": "GET"})).unwrap();

@@ -1,7 +1,7 @@
-//! The commands of docs/several-servers.md, as they are written there.
+//! The commands of docs/several-servers.md, exactly as written there.
 //!
-//! Only addresses, directories and the path of the binary are replaced. The machines are addresses of loopback that no other process
-//! uses, so that ports can be those of the guide, and each has a directory in place of `/var/lib`.
+//! Only addresses, directories and the path of the binary are replaced. The machines are loopback addresses that no other process
+//! uses, so the ports can be those of the guide, and each machine has a directory in place of `/var/lib`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::support::etcd::EtcdServer;
 use super::support::{Signal, repository};
 
-/// Maximum wait for anything on a slow machine.
+/// Maximum wait on a slow machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Interval at which a condition is checked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const NAMES: [&str; MACHINES] = ["one", "two", "three"];
 struct Guide {
     text: String,
     folder: tempfile::TempDir,
-    /// The first three numbers of all addresses.
+    /// First three numbers of all addresses.
     network: String,
 }
 
@@ -43,7 +43,7 @@ impl Guide {
         Self { text, folder: tempfile::tempdir().unwrap(), network }
     }
 
-    /// Returns the commands of a section, one a line.
+    /// Returns the commands of a section, one per line.
     fn commands(&self, section: &str) -> Vec<String> {
         let start = self.text.find(section).unwrap_or_else(|| panic!("the guide has no section {section}"));
         let rest = &self.text[start + section.len()..];
@@ -73,7 +73,8 @@ impl Guide {
         format!("{}{number}", self.network)
     }
 
-    /// Returns a command for the machine with this number, from 0: with its own name and address, except where all are listed.
+    /// Returns a command for the machine with this number, from 0: with its own name and address, except where all machines are
+    /// listed.
     fn on(&self, machine: usize, command: &str) -> String {
         let mut lists_all = false;
         let own = |word: &str| word.replace("10.0.0.1:", &format!("10.0.0.{}:", machine + 1));
@@ -112,13 +113,13 @@ impl Guide {
         let file = File::options().create(true).append(true).open(&log).unwrap();
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {}", self.on(machine, command))]).stderr(file);
-        // Signals of a terminal are for the test.
+        // Signals of the terminal are meant for the test.
         shell.process_group(0);
         Process { child: shell.stdout(Stdio::piped()).spawn().unwrap(), log }
     }
 
     fn start_server(&self, machine: usize) -> Process {
-        // No endpoint may have an address of loopback.
+        // No endpoint may have a loopback address.
         let advertised = format!(" --advertise-address {}", advertised(machine));
         let command = self.command("## 3. Three servers", "kubegc apiserver") + &advertised;
         let mut server = self.start(machine, &command, "apiserver");
@@ -147,7 +148,7 @@ impl Process {
         std::thread::spawn(move || lines.for_each(drop));
     }
 
-    /// Keeps the pipe of its output empty.
+    /// Keeps reading its output so that the pipe never fills.
     fn drain(&mut self) {
         let lines = BufReader::new(self.child.stdout.take().unwrap()).lines();
         std::thread::spawn(move || lines.for_each(drop));
@@ -161,13 +162,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that was waited for is not killed again.
+        // A process that was waited for must not be killed again.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Stands for the load balancer: connections go to the servers that its configuration names, in turn.
+/// Stands for the load balancer: passes connections to the servers in its configuration, in turn.
 fn balance(guide: &Guide) {
     let configuration = guide.commands("## 4. The load balancer");
     let value = |line: &str, key: &str| {
@@ -204,7 +205,7 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream) {
     }
 }
 
-/// A client with a kubeconfig, which begins with new connections.
+/// Returns a client with a kubeconfig and new connections.
 async fn client(kubeconfig: &Path) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let options = kube::config::KubeConfigOptions::default();
@@ -246,7 +247,7 @@ async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Returns where the Service `kubernetes` leads.
+/// Returns the addresses behind the Service `kubernetes`.
 async fn endpoints(client: &kube::Client) -> BTreeSet<String> {
     let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
     let slice = send(client, "GET", path, None).await.unwrap();
@@ -254,7 +255,7 @@ async fn endpoints(client: &kube::Client) -> BTreeSet<String> {
     of_slice.map(|endpoint| endpoint["addresses"][0].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the address of a server in the endpoints: one for documentation (RFC 5737).
+/// Returns the address of a server in the endpoints, one reserved for documentation (RFC 5737).
 fn advertised(machine: usize) -> String {
     format!("192.0.2.{}", machine + 1)
 }
@@ -266,7 +267,7 @@ async fn wait_for_endpoints(client: &kube::Client, machines: &[usize]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guide_to_several_servers_works_as_written() {
-    // Skips where etcd is missing.
+    // The test is skipped if etcd is missing.
     if EtcdServer::start().is_none() {
         return;
     }
@@ -321,7 +322,7 @@ async fn the_guide_to_several_servers_works_as_written() {
 
     send(&users, "POST", MAPS, Some(json!({"metadata": {"name": "kept"}}))).await.unwrap();
 
-    // A machine dies: no request fails, and its server leaves the endpoints.
+    // After a machine fails, no request fails, and its server leaves the endpoints.
     members.remove(2).end(Signal::KILL);
     servers.remove(2).end(Signal::KILL);
     let users = client(&kubeconfig).await;
@@ -334,12 +335,12 @@ async fn the_guide_to_several_servers_works_as_written() {
     cascade(&users, "second").await;
     wait_for_endpoints(&users, &[0, 1]).await;
 
-    // The backup.
+    // This makes the backup.
     guide.run(&guide.command("## Backup", "kubegc backup")).unwrap();
     let backup = std::fs::read_to_string(guide.path(0, "/var/lib/kubegc/cluster.backup")).unwrap();
     assert!(backup.contains("configmaps/default/kept"), "{backup}");
 
-    // Without a majority of etcd, requests are refused, and served again with one.
+    // Without a majority of etcd, requests are refused; with one, they are served again.
     members.remove(1).end(Signal::KILL);
     let path = format!("{MAPS}/none");
     wait_until("refused", async || {
@@ -352,7 +353,7 @@ async fn the_guide_to_several_servers_works_as_written() {
     })
     .await;
 
-    // An upgrade: one server after the other is replaced, and the kubeconfigs stay valid.
+    // In an upgrade, one server after the other is replaced, and the kubeconfigs stay valid.
     let mut upgraded = Vec::new();
     for machine in 0..2 {
         servers.remove(0).end(Signal::TERM);

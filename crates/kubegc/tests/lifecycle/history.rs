@@ -34,7 +34,7 @@ async fn until_refused(client: &kube::Client, path: &str, code: u16) {
     tokio::time::timeout(PATIENCE, asked).await.unwrap();
 }
 
-/// A page of a list is of one revision, which is forgotten in time.
+/// All pages of a list belong to one revision, which is eventually forgotten.
 #[tokio::test]
 async fn history_ends_after_an_interval() {
     let server = start(&["--compaction-interval=50ms"]);
@@ -49,7 +49,7 @@ async fn history_ends_after_an_interval() {
     until_refused(&server.client().await, &next, 410).await;
 }
 
-/// Superseded versions are forgotten when they are too large together, although they are young.
+/// Superseded versions are forgotten if they are too large together, even if they are young.
 #[tokio::test]
 async fn history_has_a_size() {
     let server = start(&["--compaction-interval=0s", "--history-size=1Mi"]);

@@ -12,7 +12,7 @@ use super::{refused, support};
 use support::etcd::EtcdServer;
 use support::{Kubegc, Signal};
 
-/// Addresses for documentation (RFC 5737), which nothing connects to.
+/// Addresses reserved for documentation (RFC 5737), to which nothing connects.
 const ADDRESSES: [&str; 3] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
 
 fn start(etcd: &EtcdServer, key: &Path, address: &str) -> Kubegc {
@@ -33,7 +33,7 @@ fn start(etcd: &EtcdServer, key: &Path, address: &str) -> Kubegc {
     )
 }
 
-/// A client of one server with the kubeconfig that another one wrote, or with a token in place of its certificate.
+/// Returns a client of one server with the kubeconfig that another one wrote, or with a token in place of its certificate.
 async fn client(of: &Kubegc, at: &Kubegc, token: Option<&str>) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(&of.kubeconfig).unwrap();
     let options = kube::config::KubeConfigOptions::default();
@@ -58,14 +58,14 @@ async fn send(client: &kube::Client, path: &str, body: Option<Value>) -> Value {
     client.request(request.unwrap()).await.unwrap()
 }
 
-/// The user whom a server sees behind a client.
+/// Returns the user as whom a server sees a client.
 async fn user(client: &kube::Client) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = send(client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", Some(review)).await;
     answer["status"]["userInfo"]["username"].as_str().unwrap().to_owned()
 }
 
-/// Where the Service `kubernetes` leads, as this server says.
+/// Returns the addresses behind the Service `kubernetes` according to this server.
 async fn led_to(server: &Kubegc) -> BTreeSet<String> {
     let client = server.client().await;
     let found = send(&client, "/api/v1/namespaces/default/endpoints/kubernetes", None).await;
@@ -82,8 +82,8 @@ fn address(server: &Kubegc, ip: &str) -> String {
     format!("{ip}:{}", server.url.rsplit_once(':').unwrap().1)
 }
 
-/// Three servers that start at once on an empty etcd have one authority and one set of keys; the Service leads to all of them,
-/// and to none that has stopped.
+/// Three servers that start at once on an empty etcd have one authority and one set of keys; the Service leads to all of them, and
+/// to none that has stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_on_one_etcd_are_one_cluster() {
     let Some(etcd) = EtcdServer::start() else { return };
@@ -117,7 +117,7 @@ async fn three_servers_on_one_etcd_are_one_cluster() {
     }
 
     let all: Vec<String> = servers.iter().zip(ADDRESSES).map(|(one, ip)| address(one, ip)).collect();
-    // Of several that write where the Service leads at the same time, the last to look completes it.
+    // If several servers update the endpoints of the Service at the same time, the last one to check completes them.
     let mut found = led_to(&servers[0]).await;
     while found != all.iter().cloned().collect() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::fake::{Fake, container, image, image_id, sandbox};
 use crate::{ALL, EXITED, said, support};
 
-/// A server with what `deploy/node/daemonset.yaml` gives the agent's account, and a configuration with that account's token.
+/// Returns a server with the permissions of `deploy/node/daemonset.yaml` for the agent's account, and a configuration with that
+/// account's token.
 pub(super) fn cluster() -> Option<(support::Kubegc, String)> {
     if !Command::new("kubectl")
         .arg("version")
@@ -33,7 +34,7 @@ pub(super) fn cluster() -> Option<(support::Kubegc, String)> {
     Some((server, kubeconfig))
 }
 
-/// A configuration with this token.
+/// Returns a configuration with this token.
 fn configuration(server: &support::Kubegc, token: &str) -> String {
     let text = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -62,7 +63,7 @@ pub(super) fn kubectl(server: &support::Kubegc, arguments: &[&str], input: &str)
     text
 }
 
-/// T28, and the rights of the manifest: they suffice to know pods and to write events of the Node, and for nothing else.
+/// T28, and the permissions in the manifest: they suffice to know pods and to write Events of the Node, and for nothing else.
 #[test]
 fn a_cluster_says_what_must_stay_and_takes_events() {
     let Some((server, kubeconfig)) = cluster() else { return };
@@ -82,7 +83,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
     fake.state().images = (1..=4).map(|n| image(n, n)).collect();
     let common = ["--minimum-image-ttl-duration=0s", "--node-name", "node-1", "--protect-namespace", "prod"];
 
-    // No server, and one that is not believed: what must be kept is unknown, so everything is.
+    // Without a server, or with one whose credentials are refused, the images to keep are unknown, so all are kept.
     let nowhere = configuration(&server, "unknown-token");
     let (exit, text) = said(with_cluster(&fake, &nowhere).args(ALL).args(common));
     assert_eq!((exit, fake.state().images.len()), (Some(1), 4), "{text}");
@@ -125,7 +126,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
     );
 }
 
-/// Asks with this kubeconfig what it may do.
+/// Checks with this kubeconfig which requests are allowed.
 pub(super) fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
     for (question, expected) in rights {
         let mut command = Command::new("kubectl");
@@ -135,8 +136,8 @@ pub(super) fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
     }
 }
 
-/// A pod that is bound while images are being removed has no container yet, and may not be able to pull its image. Names count in
-/// full, however they are written.
+/// A pod that is bound while images are being removed has no container yet, and may not be able to pull its image. Its image is
+/// recognized in every spelling of its name.
 #[test]
 fn a_pod_that_is_bound_during_a_pass_keeps_its_image() {
     let Some((server, kubeconfig)) = cluster() else { return };
@@ -157,7 +158,7 @@ fn a_pod_that_is_bound_during_a_pass_keeps_its_image() {
         for n in [1, 2] {
             state.images[n - 1].repo_tags = vec![format!("docker.io/library/nginx:{n}")];
         }
-        // An image is read for its layers, and once more before it is removed: then the pod is bound.
+        // An image is read for its layers, and once more before it is removed: the pod is bound at that moment.
         let mut read = 0;
         state.rule(move |_, method, id| {
             if method == "ImageStatus" && id == image_id(1) {
@@ -182,7 +183,8 @@ fn a_pod_that_is_bound_during_a_pass_keeps_its_image() {
     kubectl(&server, &["get", "pod", "late"], "");
 }
 
-/// Images of workloads of which nothing runs: some always stay, some go after all others, and some are like any other.
+/// Images of workloads without running pods: some always stay, some are removed after all others, and some are treated like any
+/// other.
 #[test]
 fn images_that_workloads_will_need_go_last() {
     let Some((server, kubeconfig)) = cluster() else { return };
@@ -216,7 +218,7 @@ fn images_that_workloads_will_need_go_last() {
     make("apps/v1", "StatefulSet", "db", "kept", &none, scaled(5, 1));
     make("apps/v1", "Deployment", "elsewhere", "default", &none, scaled(6, 3));
     let fake = Fake::start();
-    // The largest of those that were never used go first.
+    // The largest of those that were never used are removed first.
     fake.state().images = (1..=6).map(|n| image(n, 10 - n)).collect();
     let keeping = ["--keep-workload-images", "168h"];
     let going = |flags: &[&str]| {
@@ -265,7 +267,7 @@ fn what_is_removed_and_due_is_reported() {
     let reports = ["--report-namespace", "kubegc"];
     let pass =
         |options: &[&str]| said(with_cluster(&fake, &kubeconfig).arg("--once").args(common).args(options)).1;
-    // Too young to be removed for space, even where this machine's disk is full.
+    // They are too young to be removed for space, even if this machine's disk is full.
     let aging = ["--minimum-image-ttl-duration=1h", "--maximum-image-unused-duration=12h"];
     let all = [&["--minimum-image-ttl-duration=0s"][..], &ALL[1..]].concat();
 
@@ -298,16 +300,16 @@ fn what_is_removed_and_due_is_reported() {
     );
     let told = report(&first);
     assert_eq!((&told["removed"], &told["dueTotal"]), (&serde_json::json!([]), &3.into()), "{told}");
-    // The state of the node, whether or not the pass succeeded: this machine's disk may be full.
+    // The node's state is reported whether or not the pass succeeded: this machine's disk may be full.
     let state = &told["state"];
     assert_eq!((&state["images"], &state["passes"][0]["collector"]), (&3.into(), &"images".into()), "{told}");
     assert!(state["disks"][0]["capacityBytes"].as_u64() > Some(0), "{told}");
     assert_eq!(state["unexplainedBytes"], serde_json::Value::Null, "only containerd tells it: {told}");
     let ahead = told["due"][0]["at"].as_i64().unwrap() - told["written"].as_i64().unwrap();
-    // To the minute, and the images were seen first by an earlier pass.
+    // The time is rounded to the minute, and an earlier pass saw the images first.
     assert!((11 * 3_600_000..=12 * 3_600_000).contains(&ahead), "{told}");
 
-    // The next pass, of another process, continues the report.
+    // The next pass, in another process, continues the report.
     for (left, images) in [(0, 3), (0, 3)] {
         pass(&[&reports[..], &all].concat());
         assert_eq!(fake.state().images.len(), left);
@@ -329,7 +331,7 @@ fn what_is_removed_and_due_is_reported() {
     );
 }
 
-/// The shipped DaemonSet: options that the agent has, and no more rights than it needs.
+/// The shipped DaemonSet uses only existing options, and has no more permissions than the agent needs.
 #[test]
 fn the_shipped_manifest_fits_the_agent() {
     let text = std::fs::read_to_string(support::repository().join("deploy/node/daemonset.yaml")).unwrap();
@@ -387,8 +389,8 @@ pub(super) fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     command
 }
 
-/// The remains of a deleted pod are removed once the pod has been unknown for a minute, also to passes that are a process
-/// each; and what stays until then is said.
+/// The leftovers of a deleted pod are removed once the pod has been unknown for a minute, even if each pass is a separate process;
+/// until then, the reason for keeping them is reported.
 #[test]
 fn single_passes_find_pods_gone_in_the_end() {
     let Some((server, kubeconfig)) = cluster() else { return };
@@ -426,7 +428,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     let dry = [&here[..], &["--dry-run"]].concat();
     let state = fake.folder().join("state/pods.json");
     let saved = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap() };
-    // As if the agent had seen them unknown an hour ago.
+    // This changes the state as if the agent had seen them unknown an hour ago.
     let an_hour_later = || {
         let mut saved = saved();
         for since in saved["unknownSince"].as_object_mut().unwrap().values_mut() {
@@ -443,7 +445,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     assert!(text.contains("No container would be removed.") && text.contains(waits), "{text}");
 
     an_hour_later();
-    // A wrong name, or one of another node: whatever runs here is unknown there.
+    // With a wrong name, or that of another node, all pods that run here are unknown there.
     let elsewhere = ["--node-name", "node-2"];
     let doubt = "the cluster knows none of the pods that run here; is --node-name";
     let text = pass(&[&elsewhere[..], &["--dry-run"]].concat());
@@ -462,7 +464,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     let sandboxes: Vec<String> = fake.state().sandboxes.iter().map(|one| one.id.clone()).collect();
     assert_eq!((sandboxes, logs.exists()), (vec![all[0].clone(), all[2].clone()], false));
 
-    // A pass that doubts starts over.
+    // A pass that has doubts starts over.
     an_hour_later();
     pass(&[&elsewhere[..], &["--once"]].concat());
     assert!(saved()["unknownSince"].as_object().unwrap().is_empty());

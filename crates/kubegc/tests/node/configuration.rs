@@ -1,4 +1,4 @@
-//! Files of the agent: a kubelet's configuration, its own or its neighbour's, and the forms of its answers.
+//! Files of the agent: a kubelet's configuration as its own or beside it, and the forms of its output.
 
 use std::process::Command;
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 use crate::fake::{Fake, container, image, image_id, sandbox};
 use crate::{EXITED, agent, said};
 
-/// CRI's state of a container that runs.
+/// CRI's state of a running container.
 const RUNNING: i32 = 1;
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
-/// T175: a kubelet on the same node that would fight is named at the start; one that hands over, or none, is not.
+/// T175: a kubelet on the same node that would compete with the agent is named at the start; one that does not, or no kubelet, is
+/// not.
 #[test]
 fn a_kubelet_that_would_fight_is_named() {
     let fake = Fake::start();
@@ -42,7 +43,7 @@ fn a_kubelet_that_would_fight_is_named() {
     }
 }
 
-/// The agent takes the kubelet's own file: its fields count, and those of other parts are left alone with a notice.
+/// The agent accepts the kubelet's own file: the fields that concern it count, and other fields are ignored with a notice.
 #[test]
 fn a_configuration_of_the_kubelet_is_taken() {
     let fake = Fake::start();
@@ -71,7 +72,7 @@ fn a_configuration_of_the_kubelet_is_taken() {
     assert!(text.contains("INFO"), "a notice, no warning: {text}");
 }
 
-/// Images and containers in each form of answer.
+/// Images and containers can be shown in each output format.
 #[test]
 fn answers_come_in_every_form() {
     let fake = Fake::start();

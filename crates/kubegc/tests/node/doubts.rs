@@ -1,11 +1,11 @@
-//! Passes that cannot know something: how old an image is after a boot, how much a removal has freed, or what one image is.
+//! Passes that lack information: the age of an image after a boot, the space that a removal has freed, or the state of an image.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// Observes, and removes what is too old.
+/// Flags to observe, and remove images that are too old.
 const AGING: [&str; 8] = [
     "--once",
     "--collect",
@@ -22,7 +22,7 @@ fn saved(fake: &Fake) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(fake.folder().join("state/images.json")).unwrap()).unwrap()
 }
 
-/// Changes what the last pass has saved.
+/// Changes the state that the last pass has saved.
 fn resave(fake: &Fake, change: impl FnOnce(&mut serde_json::Value)) {
     let mut document = saved(fake);
     change(&mut document);
@@ -33,7 +33,7 @@ fn earlier(value: &mut serde_json::Value, by: i64) {
     *value = (value.as_i64().unwrap() - by).into();
 }
 
-/// A wall clock that is years ahead at a boot makes nothing old: each boot counts up to an hour.
+/// A wall clock that is years ahead at boot makes no image old: each boot counts for at most an hour.
 #[test]
 fn a_clock_that_is_ahead_at_a_boot_ages_images_by_an_hour() {
     const YEARS: i64 = 3 * 365 * 24 * HOUR;
@@ -50,7 +50,7 @@ fn a_clock_that_is_ahead_at_a_boot_ages_images_by_an_hour() {
     }
 }
 
-/// A state directory that is part of a machine's image says nothing about the machines that are made of it.
+/// A state directory that is part of a machine's image says nothing about the machines created from it.
 #[test]
 fn ages_of_another_machine_are_not_continued() {
     let fake = Fake::start();
@@ -73,13 +73,13 @@ fn ages_of_another_machine_are_not_continued() {
     let (exit, text) = said(&mut agent(&fake, &AGING));
     assert_eq!((exit, fake.state().images.len()), (Some(0), 1), "{text}");
     assert!(text.contains("the saved ages are those of another machine"), "{text}");
-    // On the same machine, they count.
+    // On the same machine, the ages count.
     resave(&fake, |saved| of_an_image(saved, None));
     let (exit, text) = said(&mut agent(&fake, &AGING));
     assert_eq!((exit, fake.state().images.len()), (Some(0), 0), "{text}");
 }
 
-/// While it is not known which images pods name, none is removed for its age; space is needed all the same.
+/// While the images that pods name are unknown, none is removed for its age; removal for space continues.
 #[test]
 fn unknown_pods_keep_every_old_image() {
     let fake = Fake::start();
@@ -111,7 +111,7 @@ fn unknown_pods_keep_every_old_image() {
     assert_eq!(fake.state().images.len(), 0, "{text}");
 }
 
-/// One image about which the runtime says that it is unavailable is not the runtime: the others go.
+/// A runtime that reports one image as unavailable is not itself unavailable: the others are removed.
 #[test]
 fn an_unavailable_image_does_not_end_the_pass() {
     for method in ["RemoveImage", "ImageStatus"] {
@@ -128,7 +128,7 @@ fn an_unavailable_image_does_not_end_the_pass() {
     }
 }
 
-/// A small filesystem, unmounted when dropped; `None`, said loudly, if it cannot be mounted.
+/// A small filesystem, unmounted when dropped; `None`, with a clear message, if it cannot be mounted.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -151,7 +151,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Space that appears some time after a removal is waited for: no further images go meanwhile.
+/// A pass waits for space that appears some time after a removal, and removes no further images meanwhile.
 #[test]
 fn space_that_appears_later_is_waited_for() {
     const MIB: usize = 1 << 20;
@@ -166,7 +166,7 @@ fn space_that_appears_later_is_waited_for() {
         let mut state = fake.state();
         state.filesystem = disk.0.display().to_string();
         state.images = images;
-        // What a removal frees is there when the disk is measured for the second time after it.
+        // The space freed by a removal appears at the second measurement after it.
         let (folder, mut pending) = (disk.0.clone(), VecDeque::<(String, u32)>::new());
         state.rule(move |_, method, id| {
             match method {
@@ -185,7 +185,7 @@ fn space_that_appears_later_is_waited_for() {
             None
         });
     }
-    // Three quarters are used, and three images are 12 of the 10 MiB that are missing.
+    // Three quarters are used, and three images make up 12 of the 10 MiB that are missing.
     let limits =
         ["--image-gc-high-threshold=70", "--image-gc-low-threshold=60", "--minimum-image-ttl-duration=0s"];
     let (exit, text) = said(agent(&fake, &ALL[..3]).args(limits));
@@ -193,7 +193,7 @@ fn space_that_appears_later_is_waited_for() {
     assert_eq!(fake.state().called("RemoveImage").len(), 3, "{text}");
 }
 
-/// The layers of an image whose status could not be read are asked for in the next pass, and once they are known, no more.
+/// The next pass asks for the layers of an image whose status could not be read; once they are known, they are not requested again.
 #[test]
 fn layers_that_could_not_be_read_are_read_by_a_later_pass_of_the_daemon() {
     let fake = Fake::start();
@@ -230,7 +230,7 @@ fn layers_that_could_not_be_read_are_read_by_a_later_pass_of_the_daemon() {
     assert_eq!(asked[2], asked[3], "what is known is not asked for again: {asked:?}");
 }
 
-/// An image that the runtime lists once for each runtime handler is pinned if one of them pins it, in whatever order.
+/// An image that the runtime lists once for each runtime handler is pinned if any of them pins it, in whatever order.
 #[test]
 fn a_pin_of_one_runtime_handler_holds_for_all() {
     let fake = Fake::start();

@@ -1,8 +1,8 @@
-//! Limits and sources that a flag names: each changes what is removed.
+//! Flags for limits and sources: each changes which items are removed.
 
 use super::*;
 
-/// Names of the containers that a pass would remove.
+/// Returns the names of the containers that a pass would remove.
 fn removed(fake: &Fake, flags: &[&str]) -> BTreeSet<String> {
     let all = [&CONTAINERS[1..], &["--dry-run", "-o", "json"], flags].concat();
     let output = agent(fake, &all).output().unwrap();
@@ -12,7 +12,7 @@ fn removed(fake: &Fake, flags: &[&str]) -> BTreeSet<String> {
     containers.map(|one| one["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Three dead containers of one name in a live pod: one is kept of each name, the newest even where no limit keeps it.
+/// Of three dead containers in a live pod, one is kept for each name, and the newest even if no limit keeps it.
 #[test]
 fn the_dead_containers_of_a_pod_are_limited() {
     let fake = Fake::start();
@@ -25,7 +25,8 @@ fn the_dead_containers_of_a_pod_are_limited() {
     assert_eq!(removed(&fake, &[]), named(&[0, 1]));
     assert_eq!(removed(&fake, &["--maximum-dead-containers-per-container", "2"]), named(&[0]));
     assert_eq!(removed(&fake, &["--maximum-dead-containers-per-container=-1"]), named(&[]));
-    // Zero says that none is kept; a limit of the node keeps the newest of a live pod, unless it is unsafe.
+    // A limit of zero for each container keeps none; a limit of the node keeps the newest of a live pod, unless that is declared
+    // unsafe.
     assert_eq!(removed(&fake, &["--maximum-dead-containers-per-container", "0"]), named(&[0, 1, 2]));
     let none = ["--maximum-dead-containers", "0"];
     assert_eq!(removed(&fake, &none), named(&[0, 1]), "the newest of a live pod stays");
@@ -33,7 +34,7 @@ fn the_dead_containers_of_a_pod_are_limited() {
     assert_eq!(removed(&fake, &all), named(&[0, 1, 2]));
 }
 
-/// Without a cluster, manifests of static pods say which images are used.
+/// Without a cluster, manifests of static pods determine which images are used.
 #[test]
 fn images_of_static_pods_are_kept() {
     let fake = Fake::start();
@@ -55,12 +56,12 @@ fn images_of_static_pods_are_kept() {
     assert!(text.contains("1 image") && !text.contains("image-1"), "{text}");
 }
 
-/// An agent knows the ages that the last one has saved, unless it is to forget them.
+/// An agent knows the ages that the last one has saved, unless it is asked to forget them.
 #[test]
 fn ages_are_counted_from_the_start_if_they_are_to_be_forgotten() {
     let fake = Fake::start();
     fake.state().images = vec![image(1, 1)];
-    // The first pass sees the image, and saves when that was.
+    // The first pass sees the image, and saves the time.
     let (_, text) = said(&mut agent(&fake, &ALL));
     assert_eq!(fake.state().images.len(), 1, "too young: {text}");
     let saved = fake.folder().join("state/images.json");
@@ -75,12 +76,12 @@ fn ages_are_counted_from_the_start_if_they_are_to_be_forgotten() {
     };
     let first = remembers(&[]);
     assert!(first.is_number(), "{first}");
-    // A pass that forgets writes its own start in place of what was saved.
+    // A pass that forgets replaces the saved time by its own start.
     let (_, text) = said(agent(&fake, &ALL).arg("--forget-ages"));
     assert!(fake.state().images.len() == 1 && remembers(&[]) != first, "{text}");
 }
 
-/// Archives of checkpoints go by age and by number, and stay without limits.
+/// Checkpoint archives are removed by age and by number, and stay without limits.
 #[test]
 fn archives_of_checkpoints_are_limited() {
     let fake = Fake::start();

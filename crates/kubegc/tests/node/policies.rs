@@ -1,4 +1,4 @@
-//! Policies of a cluster for its nodes: results of a dry run, what is in force, and what the fleet shows.
+//! Cluster policies for nodes: results of a dry run, the policy in force, and the view of the fleet.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::cluster::{assert_rights, cluster, kubectl};
 use crate::fake::{Fake, image, image_id};
 use crate::{said, support};
 
-/// Never crosses a threshold by itself.
+/// Flags with a threshold that is never exceeded.
 const OWN: [&str; 8] = [
     "--once",
     "--policies",
@@ -19,7 +19,7 @@ const OWN: [&str; 8] = [
     "--report-namespace=kubegc",
     "--eviction-hard=",
 ];
-/// A threshold that every disk crosses, and cannot get below.
+/// A threshold that every disk exceeds and none can get below.
 const LOW: (i64, i64) = (1, 0);
 
 struct World {
@@ -29,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// A cluster with the definition, and a Node whose pool is `a`, with images 1 to `images`.
+    /// Creates a cluster with the definition, and a Node in pool `a`, with images 1 to `images`.
     fn new(images: u64) -> Option<Self> {
         let world = Self::without_definition(images)?;
         let definition = support::repository().join("deploy/crds/nodecollectionpolicies.yaml");
@@ -57,7 +57,7 @@ impl World {
             "metadata": {"name": name}, "spec": spec});
         let file = self.server.folder.path().join("policy.json");
         std::fs::write(&file, policy.to_string()).unwrap();
-        // The resource may be served a moment after its definition was taken.
+        // The resource may be served only a moment after its definition was accepted.
         until("the policy is taken", || {
             let mut command = Command::new("kubectl");
             command.arg("--kubeconfig").arg(&self.server.kubeconfig);
@@ -85,7 +85,7 @@ impl World {
         command
     }
 
-    /// The results in the status of a policy.
+    /// Returns the results in the status of a policy.
     fn results(&self, name: &str) -> Vec<Value> {
         let text = kubectl(&self.server, &["get", "nodecollectionpolicy", name, "-o", "json"], "");
         let policy: Value = serde_json::from_str(&text).unwrap();
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// Waits for something that another process has to learn first.
+/// Waits until another process has noticed something.
 fn until(what: &str, mut look: impl FnMut() -> (bool, String)) {
     let began = std::time::Instant::now();
     loop {
@@ -125,7 +125,8 @@ fn spec(enforce: bool, more: &Value) -> Value {
     spec
 }
 
-/// Nothing is removed while policies cannot be read; then a dry run reports, and the same policy in force removes just that.
+/// Nothing is removed while policies cannot be read; then a dry run reports its results, and the same policy in force removes
+/// exactly those images.
 #[test]
 fn a_policy_reports_before_it_is_enforced() {
     let Some(world) = World::new(5) else { return };
@@ -163,7 +164,7 @@ fn a_policy_reports_before_it_is_enforced() {
     let enforced = world.result("trial");
     assert_eq!((&enforced["state"], &enforced["images"]), (&json!("Enforced"), &json!(3)), "{enforced}");
     assert_eq!(enforced["firstImages"].as_array().unwrap().len(), 3);
-    // It no longer selects the node: its own settings count again, and its entry goes.
+    // The policy no longer selects the node: its own settings count again, and its entry is removed.
     kubectl(&world.server, &["label", "node", "node-1", "pool-", "--overwrite"], "");
     let (exit, text) = world.agent(&[]);
     assert_eq!((exit, world.results("trial").len()), (Some(0), 0), "{text}");
@@ -178,7 +179,7 @@ fn a_policy_reports_before_it_is_enforced() {
     );
 }
 
-/// Without the definition there are no policies, whether its group is served or not: the node's own settings count.
+/// Without the definition there are no policies, whether or not its group is served: the node's own settings count.
 #[test]
 fn a_server_without_the_definition_has_no_policies() {
     let Some(world) = World::without_definition(2) else { return };
@@ -198,7 +199,7 @@ fn a_server_without_the_definition_has_no_policies() {
     collect("another kind of the group");
 }
 
-/// Unwanted images go at once, and what is used, protected or in another's hands stays; the rule for several policies is named.
+/// Unwanted images are removed at once, while used, protected and foreign images stay; the rule for several policies is named.
 #[test]
 fn unwanted_images_go_and_one_policy_is_in_force() {
     let Some(world) = World::new(4) else { return };
@@ -217,10 +218,10 @@ fn unwanted_images_go_and_one_policy_is_in_force() {
         format!("{} {}", result["state"].as_str().unwrap(), result["message"].as_str().unwrap_or_default())
     });
     assert_eq!(states, ["Enforced ", "Superseded a is in force", "Superseded a is in force", "DryRun "]);
-    // The one in force has removed image 2 in the same pass, and image 4 is protected.
+    // The policy in force has removed image 2 in the same pass, and image 4 is protected.
     assert_eq!(world.result("trial")["images"], 3);
 
-    // Whoever may list the Leases sees the fleet.
+    // Users who may list the Leases see the fleet.
     let fleet = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
         command
@@ -247,7 +248,8 @@ fn unwanted_images_go_and_one_policy_is_in_force() {
     );
 }
 
-/// A status has room for a number of nodes; the others say that it is cut, and one of a node that is gone makes room.
+/// A status has room for a limited number of nodes; the others report that it is full, and the entry of a node that is gone makes
+/// room.
 #[test]
 fn a_status_is_bounded() {
     let Some(world) = World::new(1) else { return };
@@ -288,7 +290,7 @@ fn a_status_is_bounded() {
     assert_eq!((names.len(), names.contains(&json!("node-1")), truncated().as_str()), (199, true, "false"));
 }
 
-/// The last copy among the nodes of a peer-to-peer registry stays; what not every mirror knows goes last.
+/// The last copy among the nodes of a peer-to-peer registry stays; images not known to every mirror are removed last.
 #[test]
 fn the_last_copy_stays_where_mirrors_say_so() {
     let fake = Fake::start();
@@ -296,7 +298,7 @@ fn the_last_copy_stays_where_mirrors_say_so() {
     fake.state().images = (1..=3).map(|n| image(n, n)).collect();
     let digests: Vec<String> = fake.state().images.iter().map(|one| one.repo_digests[0].clone()).collect();
     let digest = |n: usize| digests[n - 1].split_once('@').unwrap().1.to_owned();
-    // This node's own mirror has all; the other one has the first.
+    // This node's own mirror has all images; the other one has the first.
     let mirrors = [mirror(vec![digest(1), digest(2), digest(3)]), mirror(vec![digest(1)])];
     let pass = |more: &[&str]| {
         let mut command = crate::agent(&fake, &[]);
@@ -308,12 +310,12 @@ fn the_last_copy_stays_where_mirrors_say_so() {
     let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
     assert_eq!(left, ids(&[2, 3]), "{text}");
     assert!(text.contains("no other node has a copy"), "{text}");
-    // One that is not there: unknown, and removed for space after all others.
+    // A missing mirror leaves copies unknown, so these images are removed for space after all others.
     let text = pass(&[&flags[0], &flags[1], "--peer-mirror=127.0.0.1:1"]);
     assert_eq!(fake.state().images.len(), 0, "{text}");
 }
 
-/// A mirror of a node that has these digests.
+/// Starts a mirror of a node that has these digests.
 fn mirror(holding: Vec<String>) -> String {
     use std::io::{BufRead as _, BufReader, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -335,7 +337,7 @@ fn mirror(holding: Vec<String>) -> String {
     address
 }
 
-/// The disk of CRI-O by cause: the fake runtime names the storage as CRI-O does.
+/// The disk of CRI-O is accounted for by cause: the fake runtime names the storage as CRI-O does.
 #[test]
 fn the_disk_of_cri_o_is_accounted_for() {
     let fake = Fake::start();
@@ -369,7 +371,8 @@ fn the_disk_of_cri_o_is_accounted_for() {
     assert_eq!(disk["disk"]["orphans"]["snapshots"], json!([]), "nothing is removed there");
 }
 
-/// Rules by reference: what is kept always, what goes after all others, and what goes although a workload will need it.
+/// Rules by reference determine which images are always kept, which are removed after all others, and which are removed although a
+/// workload will need them.
 #[test]
 fn rules_by_reference_count() {
     let fake = Fake::start();

@@ -1,4 +1,4 @@
-//! A runtime that takes connections and answers nothing.
+//! A runtime that accepts connections but answers nothing.
 
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::fake::Fake;
 use crate::{Daemon, agent};
 
-/// The socket, and how it is named on the command line.
+/// Returns the socket, and its name on the command line.
 fn silent(fake: &Fake) -> (UnixListener, String) {
     let socket = fake.folder().join("silent.sock");
     (UnixListener::bind(&socket).unwrap(), format!("unix://{}", socket.display()))
@@ -32,7 +32,7 @@ fn a_single_pass_that_was_stopped_has_failed() {
     let (listener, endpoint) = silent(&fake);
     let mut command = agent(&fake, &["--once", "--container-runtime-endpoint", &endpoint]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // It asks the runtime once it can be stopped.
+    // The agent only contacts the runtime once it can be stopped.
     let _connection = listener.accept().unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();

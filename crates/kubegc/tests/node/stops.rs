@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::fake::{Answer, Fake, container, sandbox};
 use super::{Daemon, EXITED, UNKNOWN, agent};
 
-/// A grace period of a year, as somebody may set by mistake.
+/// A grace period of a year, which may be set by mistake.
 const GRACE: (&str, &str) = ("io.kubernetes.pod.terminationGracePeriod", "31536000");
 
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -16,8 +16,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The agent has one loop: it is not held up by a container that takes its grace period, asks for its end once, and removes it when
-/// that has come.
+/// The agent has a single loop: a container that takes its whole grace period does not delay it. The agent asks for the stop once,
+/// and removes the container after its end.
 #[test]
 fn a_container_that_does_not_stop_holds_up_no_pass() {
     let mut fake = Fake::start();
@@ -35,7 +35,7 @@ fn a_container_that_does_not_stop_holds_up_no_pass() {
     let daemon = Daemon::start(&mut agent(&fake, &arguments));
     let has = |fake: &Fake, id: &str| fake.state().containers.iter().any(|one| one.id == id);
     until("the first removal", || !has(&fake, "container-pod-c-0"));
-    // What comes later goes with a later pass, while the container is still being stopped.
+    // A later pass removes newer containers, while this one is still being stopped.
     fake.state().containers.push(container("pod", "c", 2, EXITED, 1));
     until("a later removal", || {
         daemon.ask("POST", "/kubegc/v1/clock?advance=1s");
@@ -43,7 +43,7 @@ fn a_container_that_does_not_stop_holds_up_no_pass() {
     });
     assert!(has(&fake, slow));
     assert_eq!(fake.state().called("StopContainer"), [slow], "it is asked for once");
-    // The call has ended: what was left goes.
+    // The call has ended, so the remaining container is removed.
     fake.state().no_rule();
     fake.stop();
     fake.listen();

@@ -1,11 +1,11 @@
-//! Output of a pass at a terminal, and the part that programs do not get.
+//! Output of a pass at a terminal, and the part of it that programs do not get.
 
 use std::process::Command;
 
 use crate::fake::{Fake, container, image, sandbox};
 use crate::{ALL, CONTAINERS, EXITED, agent, said};
 
-/// Runs a program on a pseudo-terminal of its own, and passes on what it shows there.
+/// Runs a program on a pseudo-terminal of its own, and passes on the output.
 const ON_A_TERMINAL: &str = "import os, pty, sys\n\
     sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
@@ -15,8 +15,8 @@ fn on_a_terminal(command: &Command) -> (Option<i32>, String) {
     said(&mut python)
 }
 
-/// Progress of a pass is shown in one line, which log lines replace and the end clears; it is not shown where
-/// standard error is not a terminal.
+/// Progress of a pass is shown on one line, which log lines replace and the end clears; nothing is shown if standard error is not a
+/// terminal.
 #[test]
 fn progress_is_for_terminals() {
     const DEAD: u32 = 4;

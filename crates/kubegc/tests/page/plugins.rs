@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// k9s replaces `$NAME` by what is selected, wherever it stands, and runs nothing if it does not know the name.
+/// Replaces `$NAME` by the selection as k9s does: in every position, and without running anything if a name is unknown.
 fn substituted(argument: &str, selected: &[(&str, &str)]) -> String {
     let mut text = argument.to_owned();
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '|' | '-');
@@ -20,7 +20,7 @@ fn substituted(argument: &str, selected: &[(&str, &str)]) -> String {
     text
 }
 
-/// Runs a program on a terminal on which somebody types `y`, and then only ends lines.
+/// Runs a program on a terminal on which a user types `y`, and then only empty lines.
 const AGREED: &str = "import os, pty, sys
 pid, terminal = pty.fork()
 if pid == 0:
@@ -77,7 +77,7 @@ async fn the_plugins_for_k9s_run_what_they_say() {
     assert_eq!(known.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), names);
     for (name, key, selected, answer) in expected {
         let plugin = known[name].as_object().unwrap();
-        // k9s refuses the whole file for want of one of these.
+        // k9s refuses the whole file if one of these is missing.
         for field in ["shortCut", "description", "scopes", "command"] {
             assert!(plugin.contains_key(field), "{name} has no {field}");
         }
@@ -95,7 +95,7 @@ async fn the_plugins_for_k9s_run_what_they_say() {
         let mut selected = selected.to_vec();
         selected.extend([("CONTEXT", context), ("KUBECONFIG", kubeconfig)]);
         let arguments = plugin["args"].as_array().unwrap().iter();
-        // k9s gives its terminal to what it runs.
+        // k9s passes its terminal to the commands that it runs.
         let output = std::process::Command::new("/usr/bin/env")
             .args(["python3", "-c", AGREED])
             .arg(format!("/bin/{}", plugin["command"].as_str().unwrap()))

@@ -1,4 +1,4 @@
-//! The journal that is kept by default: of `kubegc up` and of `kubegc run`.
+//! The journal that `kubegc up` and `kubegc run` keep by default.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ fn collect_family(admin: &Admin, name: &str) {
     until("the dependent is collected", || !admin.exists(&leaf) && !admin.exists(name));
 }
 
-/// The token of an account without permissions.
+/// Returns the token of an account without permissions.
 fn token_of_account(admin: &Admin) -> String {
     let made =
         admin.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}}));
@@ -56,7 +56,7 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
     let text = ask(&server, &["journal", "--barriers"]);
     assert!(text.lines().any(|line| line.contains("  barrier  ")), "{text}");
 
-    // A follower sees earlier entries and those that follow.
+    // A follower sees earlier entries and later ones.
     let mut follower = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(["journal", "-f", "--verb=delete", "-n", "default", "-o", "json", "--kubeconfig"])
         .arg(&server.kubeconfig)
@@ -71,14 +71,14 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
     follower.kill().unwrap();
     follower.wait().unwrap();
 
-    // Only who may read the path does.
+    // Only users who may read the path see it.
     let foreign = server.folder.path().join("foreign");
     kubeconfig(&foreign, &server.url, &server.ca, &token_of_account(&admin));
     let (code, _, error) = kubegc(&["journal"], &foreign);
     assert_eq!(code, Some(1));
     assert!(error.contains(" cannot be read: 403: ") && error.lines().count() == 1, "{error}");
 
-    // A later run of the server knows what the one before did.
+    // A later run of the server knows the entries of the earlier one.
     server.end(Signal::TERM);
     let server = Kubegc::start_with("up", flags);
     let why = ask(&server, &["why", "cm/first-leaf"]);
@@ -121,7 +121,7 @@ fn run_keeps_a_journal_without_a_flag() {
     let mut run = Run::start(&server, &QUICK_LEASE);
     until("it is ready", || run.is_ready() && run.leads());
     collect_family(&admin, "first");
-    // Asked at its address, and after its end from the file that it has left.
+    // The journal is read at the collector's address and, after the collector's end, from its file.
     let address = run.address().to_owned();
     let recorded = |more: &[&str]| {
         let flags = ["journal", "--object=cm/first-leaf", "-n", "default", "--verb=delete", "-o", "json"];
@@ -129,7 +129,7 @@ fn run_keeps_a_journal_without_a_flag() {
     };
     until("it is recorded", || recorded(&["--collector", &address]).len() == 1);
     assert_eq!(recorded(&[]).len(), 1, "a collector of this machine is found, whatever its port");
-    // Another user of the machine finds it by the Lease.
+    // Another user of the machine finds the collector by the Lease.
     let home = tempfile::tempdir().unwrap();
     let kubeconfig_elsewhere = home.path().join("kubeconfig");
     std::fs::copy(&server.kubeconfig, &kubeconfig_elsewhere).unwrap();
@@ -141,13 +141,13 @@ fn run_keeps_a_journal_without_a_flag() {
     assert_eq!(run.wait().code(), Some(0));
     let entry = recorded(&[]).remove(0);
     assert_eq!(entry["server"].as_str().unwrap().trim_end_matches('/'), server.url);
-    // Entries of other servers in the same file are not this server's.
+    // Entries of other servers in the same file are not shown for this server.
     let other = Kubegc::start("apiserver");
     std::fs::create_dir_all(other.folder.path().join("data/kubegc")).unwrap();
     let file = "data/kubegc/run-journal.jsonl";
     std::fs::copy(server.folder.path().join(file), other.folder.path().join(file)).unwrap();
     assert_eq!(ask(&other, &["journal"]), "Nothing is recorded.\n");
-    // Nor does it hide that somebody may not see the journal of this one.
+    // They also do not hide that a user may not see this server's journal.
     let foreign = other.folder.path().join("foreign");
     kubeconfig(&foreign, &other.url, &other.ca, &token_of_account(&Admin::of(&other)));
     let (code, said, error) = kubegc(&["journal"], &foreign);
@@ -155,7 +155,7 @@ fn run_keeps_a_journal_without_a_flag() {
     assert!(error.contains("whether a collector leads cannot be seen"), "{error}");
 }
 
-/// A process that was killed while it wrote leaves a part of a line: the next entry has a line of its own.
+/// A process that was killed while writing leaves a partial line: the next entry still gets its own line.
 #[test]
 fn an_entry_after_a_torn_line_is_found() {
     let server = Kubegc::start("apiserver");
@@ -185,7 +185,7 @@ fn an_entry_after_a_torn_line_is_found() {
     assert_eq!((recorded("first"), recorded("second")), (1, 1));
 }
 
-/// With `--tail 0` all entries of a server are shown, however many requests that takes, and in a pipe each of them whole.
+/// With `--tail 0` all entries of a server are shown, however many requests that takes, and each entry is complete in a pipe.
 #[test]
 fn the_whole_journal_of_a_server_is_shown() {
     const ENTRIES: usize = 10_000;
@@ -207,7 +207,7 @@ fn the_whole_journal_of_a_server_is_shown() {
     assert!(!text.contains('…') && text.contains(&name(ENTRIES - 1)), "in a pipe, nothing is shortened");
 }
 
-/// A deletion after which the object remains is only requested; it is collected once, when it is gone.
+/// A deletion after which the object remains is only requested; the object counts as collected once, when it is gone.
 #[test]
 fn what_remains_was_only_requested_to_be_deleted() {
     let server = Kubegc::start_collectors();
@@ -241,7 +241,7 @@ fn what_remains_was_only_requested_to_be_deleted() {
     assert!(ask(&server, &["why", "cm/held"]).contains("It was collected at "));
 }
 
-/// A word that no entry has is a mistake of whoever asks, and not an empty journal.
+/// A word that no entry uses is reported as the user's mistake, not as an empty journal.
 #[test]
 fn unknown_words_are_refused_with_those_that_are_known() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn unknown_words_are_refused_with_those_that_are_known() {
         assert!(error.contains(&format!("'{wrong}'")) && error.contains(&format!("'{near}")), "{error}");
         assert!(error.contains(known), "{error}");
     }
-    // One notation for an object, everywhere: its namespace is a flag.
+    // Objects have the same notation everywhere: the namespace is a flag.
     let (code, error) = asked(&["--object", "shop/pod/web-1"]);
     assert!(
         code == Some(2) && error.contains("expected TYPE/NAME, such as pod/web-1 with -n shop"),
@@ -276,7 +276,7 @@ fn unknown_words_are_refused_with_those_that_are_known() {
     }
 }
 
-/// A resource is called as kubectl calls it, and a word that the server does not know is named.
+/// Resources may be named as in kubectl, and a word that the server does not know is named.
 #[test]
 fn resources_are_called_as_the_server_calls_them() {
     let server = Kubegc::start("up");
@@ -318,7 +318,7 @@ fn resources_are_called_as_the_server_calls_them() {
     assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
 }
 
-/// Where the pages of a leader are that are for its own machine, only that machine asks.
+/// If a leader's pages are only for its own machine, only that machine requests them.
 #[test]
 fn the_pages_of_another_machine_are_not_looked_for_on_this_one() {
     let server = Kubegc::start("apiserver");
@@ -336,8 +336,8 @@ fn the_pages_of_another_machine_are_not_looked_for_on_this_one() {
     assert!(error.contains(expected), "{error}");
 }
 
-/// Objects of a definition that is deleted were gone without an entry, and failures of the namespace controller, too; of a kind
-/// that is gone, `why` said that there is no such resource.
+/// A regression: objects of a deleted definition disappeared without an entry, and so did failures of the namespace controller; for
+/// a kind that was gone, `why` claimed that there is no such resource.
 #[test]
 fn what_goes_with_a_definition_or_stays_in_a_namespace_is_recorded() {
     let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);
@@ -410,12 +410,12 @@ fn what_goes_with_a_definition_or_stays_in_a_namespace_is_recorded() {
     assert!(entry["failure"].as_str().unwrap().contains("secrets stay"), "{entry}");
 }
 
-/// The requester was only known for deletions by a collector.
+/// A regression: the requester was only known for deletions by a collector.
 #[test]
 fn who_asked_for_a_deletion_is_said() {
     let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);
     let admin = Admin::of(&server);
-    // An object of a finalizer, deleted in the foreground.
+    // A finalizer holds this object, which is deleted in the foreground.
     let maps = "/api/v1/namespaces/default/configmaps";
     let held = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
     admin.create(maps, &held("held"));
@@ -423,20 +423,20 @@ fn who_asked_for_a_deletion_is_said() {
     let why = ask(&server, &["why", "cm/held", "--no-collector"]);
     assert!(why.contains("Deletion asked for by:\n  kubegc-admin at "), "{why}");
     assert!(why.contains("propagationPolicy Foreground"), "{why}");
-    // One whose foreground deletion a collector has finished.
+    // A collector has finished the foreground deletion of this one.
     admin.create(maps, &json!({"metadata": {"name": "owner"}}));
     admin.delete_at(&format!("{maps}/owner"), "Foreground");
     until("it is gone", || admin.get(&format!("{maps}/owner")).0 == 404);
     let why = ask(&server, &["why", "cm/owner"]);
     assert!(why.contains("Deletion asked for by:\n  kubegc-admin at "), "{why}");
-    // One that is gone, which no collector deleted.
+    // This one is gone, and no collector deleted it.
     admin.create(maps, &json!({"metadata": {"name": "plain"}}));
     admin.delete_at(&format!("{maps}/plain"), "Background");
     let why = ask(&server, &["why", "cm/plain"]);
     let expected = "configmaps/plain\nIt was deleted, and no collector is known to have done it.\n\nDeletion asked for by:\n  \
                     kubegc-admin at ";
     assert!(why.starts_with(expected), "{why}");
-    // Of a name that was used again, the last deletion counts.
+    // For a name that was used again, the last deletion counts.
     let stray = |name: &str| {
         let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "no-such-uid"});
         json!({"metadata": {"name": name, "ownerReferences": [owner]}})
@@ -448,7 +448,7 @@ fn who_asked_for_a_deletion_is_said() {
     admin.delete_at(&format!("{maps}/twice"), "Background");
     let why = ask(&server, &["why", "cm/twice"]);
     assert!(why.contains("It was deleted, and no collector") && why.contains("  kubegc-admin at "), "{why}");
-    // The audit log of a server says it too.
+    // The audit log of a server shows it too.
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
     let event = json!({"kind": "Event", "stage": "ResponseComplete", "verb": "delete", "user": {"username": "alice"},
@@ -463,12 +463,12 @@ fn who_asked_for_a_deletion_is_said() {
         "{why}"
     );
     assert!(error.contains("1 line without an Event of audit.k8s.io"), "{error}");
-    // Only who may read the path learns it.
+    // Only users who may read the path see it.
     assert!(admin.get("/kubegc/v1/deletions?name=plain").1["items"][0]["user"] == "kubegc-admin");
     assert_eq!(admin.get("/kubegc/v1/deletions").0, 400);
 }
 
-/// A question that no entry answers had a zero exit code without a word, as if nothing had been done.
+/// A regression: a query that no entry matches exited with zero and without output, as if nothing had been done.
 #[test]
 fn a_question_without_an_answer_has_a_hint() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Manners of commands in a user's shell: completion, an end with the reader, an end in time, lines that fit.
+//! Behaviour of commands in a user's shell: completion, an end with the reader, a timely end, and lines that fit.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -76,7 +76,7 @@ fn an_answer_that_is_repeated_ends_with_its_reader() {
 
 #[test]
 fn a_server_that_does_not_answer_is_given_up_in_time() {
-    // Its connections are never accepted, and never answered.
+    // Connections to it are never accepted, and never answered.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn scopes_narrow_the_answers() {
     }
 }
 
-/// Nothing is shown where all that was named is wrong, and what is wrong is said as it is.
+/// If everything that was named is wrong, nothing is shown except what is wrong.
 #[test]
 fn what_is_wrong_is_said_and_nothing_else() {
     let server = Kubegc::start("up");
@@ -205,12 +205,12 @@ fn what_is_wrong_is_said_and_nothing_else() {
         let expected = (Some(code), String::new(), expected.to_owned());
         assert_eq!(kubegc(line, &server.kubeconfig), expected, "{line:?}");
     }
-    // An empty namespace is that of the context.
+    // An empty namespace means that of the context.
     let why = ask(&server, &["why", "cm/there", "-n", ""]);
     assert!(why.starts_with("ConfigMap/there in default\n"), "{why}");
 }
 
-/// Of an object that a finalizer holds, the answer has the owner that is gone, and who deleted it.
+/// For an object that a finalizer holds, the answer names the missing owner, and the collector that deleted the object.
 #[test]
 fn why_says_which_collector_asked_for_a_deletion() {
     let server = Kubegc::start("up");
@@ -232,7 +232,7 @@ fn why_says_which_collector_asked_for_a_deletion() {
         assert!(said.contains(": OwnersAbsent, every owner is absent (journal)\n"), "{said}");
         assert!(said.contains("Owners:\n  ConfigMap/nobody (absent)\n"), "{said}");
     }
-    // A plan no longer depends on the life of that owner.
+    // A plan no longer depends on whether that owner exists.
     for more in [&[][..], &["--no-collector"]] {
         let plan = [&["plan", "delete", "ns/shop", "-o", "jsonpath={.assumedLiving}"], more].concat();
         assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(3), "[]".to_owned(), String::new()));
@@ -277,7 +277,7 @@ fn a_deletion_of_several_objects_passes_over_what_is_missing() {
     }
 }
 
-/// Types a line on a terminal of its own, and passes on what is shown there.
+/// Types a line on a terminal of its own, and passes on the output.
 const ANSWERED: &str = "import os, pty, sys
 pid, terminal = pty.fork()
 if pid == 0:
@@ -290,7 +290,7 @@ except OSError:
     pass
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
 
-/// One object is no less asked for than many.
+/// The deletion of one object needs the same confirmation as that of many.
 #[test]
 fn a_deletion_is_confirmed_on_a_terminal_and_needs_a_flag_elsewhere() {
     let server = Kubegc::start("apiserver");
@@ -318,7 +318,7 @@ fn a_deletion_is_confirmed_on_a_terminal_and_needs_a_flag_elsewhere() {
     assert!(code == Some(0) && !admin.exists("one"), "{said}{error}");
 }
 
-/// A ConfigMap that its finalizer holds, an owner with a dependent, and a Secret that nothing uses.
+/// Creates a ConfigMap that its finalizer holds, an owner with a dependent, and a Secret that nothing uses.
 fn furnish(server: &Kubegc) {
     let admin = Admin::of(server);
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -331,7 +331,7 @@ fn furnish(server: &Kubegc) {
     admin.create("/api/v1/namespaces/default/secrets", &secret);
 }
 
-/// Every command with a table, whoever answers: the same, without the line of headings.
+/// Every command with a table can omit the heading line, with otherwise equal output.
 #[test]
 fn tables_have_no_headings_where_none_are_wanted() {
     for server in [Kubegc::start("apiserver"), Kubegc::start_collectors()] {
@@ -355,7 +355,7 @@ fn tables_have_no_headings_where_none_are_wanted() {
     }
 }
 
-/// `-o wide` has more columns, and `-o name` is what other commands take, wherever it is.
+/// `-o wide` has more columns, and `-o name` prints arguments for other commands, in every command that has it.
 #[test]
 fn wide_is_wider_and_names_can_be_used_again() {
     let server = Kubegc::start("apiserver");

@@ -1,11 +1,11 @@
-//! Flags of questions: how much is shown, of which time, and from which files.
+//! Flags of queries: the amount of output, the time range, and the source files.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use super::*;
 
-/// An owner with 25 dependents of one kind, one of which has a dependent.
+/// Creates an owner with 25 dependents of one kind, one of which has a dependent.
 fn family(admin: &Admin) {
     let owner = admin.map("owner", None);
     let mut first = String::new();
@@ -48,7 +48,7 @@ fn objects_are_named_in_files_by_the_long_flag_too() {
     }
 }
 
-/// The times of an answer in JSON.
+/// Returns the times of an answer in JSON.
 fn times(text: &str) -> Vec<String> {
     let answer: Value = serde_json::from_str(text).unwrap();
     let items = answer["items"].as_array().unwrap().iter();
@@ -80,7 +80,7 @@ fn a_journal_is_cut_by_number_and_time_and_followed() {
     let (code, _, error) = kubegc(&["journal", "--since-time", "yesterday"], &server.kubeconfig);
     assert!(code == Some(2) && error.contains("--since-time: "), "{error}");
 
-    // What is collected later comes by itself.
+    // Later entries arrive by themselves.
     let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args([
             "journal",
@@ -106,7 +106,7 @@ fn a_journal_is_cut_by_number_and_time_and_followed() {
     child.wait().unwrap();
 }
 
-/// Rules about volumes, definitions, namespaces and kinds: what is asked for is written, and the server enforces it.
+/// Rules about volumes, definitions, namespaces and kinds: the requested rule is written, and the server enforces it.
 #[test]
 fn each_rule_of_protection_is_written_for_its_flag() {
     let server = Kubegc::start("apiserver");
@@ -132,7 +132,7 @@ fn each_rule_of_protection_is_written_for_its_flag() {
             "{flags:?} writes a rule of its own: {out}"
         );
     }
-    // A namespace that has something in it, by its number, and a kind in its namespace.
+    // A namespace that contains objects, with their number, and a kind in its namespace.
     let (code, out, error) =
         kubegc(&["protect", "--definitions", "--namespaces", "--yes"], &server.kubeconfig);
     assert_eq!(code, Some(0), "{out}{error}");

@@ -1,4 +1,4 @@
-//! The breaker, pausing, observing, and how they are reported.
+//! The breaker, pauses and observation, and their reports.
 
 use super::*;
 use crate::support_cluster::privileged_for;
@@ -6,7 +6,7 @@ use crate::support_cluster::privileged_for;
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 impl Admin {
-    /// Creates a number of ConfigMaps of one owner.
+    /// Creates a number of ConfigMaps with one owner.
     fn family(&self, owner: &str, dependents: usize) {
         let uid = self.map(owner, None);
         for number in 0..dependents {
@@ -63,7 +63,7 @@ fn a_tripped_breaker_stops_one_resource_beyond_restarts_until_it_is_resumed() {
     assert_eq!(admin.send(Method::POST, SECRETS, &secret).0, 201);
     until("the secret is collected", || admin.get(&format!("{SECRETS}/s")).0 == 404);
 
-    // The next process knows.
+    // The next process knows this.
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), Some(0), "{}", run.log());
     let run = Run::start(&server, &flags);
@@ -97,7 +97,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
         "{error}"
     );
     assert_eq!(admin.get(LEASE).0, 404);
-    // Before any collector runs: the order waits for it.
+    // Before any collector runs, the order waits for it.
     let out = ask(&server, &["pause", "--beforehand", "--reason", "not yet"]);
     assert!(
         out.starts_with(
@@ -117,7 +117,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     assert_eq!(ask(&server, &["resume"]), "Resumed.\n");
     until("it continues", || admin.left("root", 2) == 0);
 
-    // While it runs, with kubectl's rights alone.
+    // This needs only kubectl's permissions while the collector runs.
     let annotate = |value: Value| {
         let patch = json!({"metadata": {"annotations": {"kubegc.io/paused": value}}});
         assert_eq!(admin.send(Method::PATCH, LEASE, &patch).0, 200);
@@ -127,7 +127,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     admin.family("next", 2);
     run.sees("next-1");
     admin.delete("next", "Background");
-    // Renewals keep what others wrote.
+    // Renewals keep the fields that others wrote.
     let renewed = admin.get(LEASE).1["spec"]["renewTime"].clone();
     until("the lease is renewed", || admin.get(LEASE).1["spec"]["renewTime"] != renewed);
     assert_eq!((admin.left("next", 2), &*admin.annotation("kubegc.io/paused")), (2, "true"));
@@ -144,7 +144,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
         Run::start(&server, &["--observe", "--observe-window=10s", "--journal", journal.to_str().unwrap()]);
     let mut active = Run::start(&server, &QUICK_LEASE);
     until("both are ready", || observer.is_ready() && active.is_ready() && active.leads());
-    // The active one waits, so that the observer is first to want a finalizer gone.
+    // The active collector waits, so the observer is the first to want the finalizer removed.
     ask(&server, &["pause"]);
     until("the active one is paused", || active.metric("kubegc_paused 1"));
     admin.map("lone", None);
@@ -165,7 +165,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
             "{kind}"
         );
     }
-    // A user's deletion of an object whose owner lives is not a disagreement.
+    // A user's deletion of an object with a living owner is not a disagreement.
     admin.family("kept", 1);
     observer.sees("kept-0");
     admin.delete("kept-0", "Background");
@@ -211,7 +211,7 @@ fn the_first_run_after_an_installation_may_observe_first() {
     until("it acts", || second.state()["mode"] == "act");
 }
 
-/// A command that asks no server.
+/// Runs a command that contacts no server, and returns its output.
 fn plain(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -245,7 +245,7 @@ fn the_journal_answers_why_something_is_gone() {
     let (code, _, error) = kubegc(&["why", "cm/never"], &server.kubeconfig);
     assert_eq!(code, Some(1));
     assert!(error.contains("\"never\" not found"), "{error}");
-    // The audit line has what a reader of logs needs.
+    // The audit line contains everything that a reader of logs needs.
     let line = run.log().lines().find(|line| line.contains("kubegc::audit")).unwrap().to_owned();
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["fields"]["object"], "configmaps default/root-0", "{line}");
@@ -417,13 +417,13 @@ fn the_doctor_finds_what_is_wrong() {
     says(&fine, "collector", "ok", "leads, mode act");
     says(&fine, "stuck", "ok", "nothing is stuck");
 
-    // An account without any role, an order to pause, and an object that somebody's finalizer holds.
+    // There is an account without any role, an order to pause, and an object that a foreign finalizer holds.
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
                       "metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     assert_eq!(admin.send(Method::POST, MAPS, &held).0, 201);
     admin.delete("held", "Background");
     ask(&server, &["pause", "--reason=lunch"]);
-    // kube-controller-manager, as its lease shows it.
+    // kube-controller-manager runs, according to its lease.
     let theirs = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "kube-controller-manager"},
@@ -458,7 +458,7 @@ fn the_doctor_finds_what_is_wrong() {
     assert!(out.contains("→ `kubegc resume` resumes it"), "{out}");
 }
 
-/// The manifests are not the only way to install it: the account that counts is the one that runs.
+/// The manifests are not the only way to install the collector: the account of the running process counts.
 #[test]
 fn the_doctor_checks_the_account_that_runs() {
     const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
@@ -483,11 +483,11 @@ fn the_doctor_checks_the_account_that_runs() {
     assert!(messages("permissions").is_empty());
     assert!(messages("leader")[0].contains("kubegc is not installed here"));
 
-    // A process outside of the cluster, whose user cannot be seen; nothing is said of an account that does not exist.
+    // This process is outside the cluster, and its user cannot be seen; an account that does not exist is not mentioned.
     leads("laptop_1");
     let unknown = messages("permissions");
     assert!(unknown.len() == 1 && unknown[0].contains("--subject names the account"), "{unknown:?}");
-    // A pod with an account of its own.
+    // This pod has its own account.
     assert_eq!(admin.send(Method::POST, ACCOUNTS, &json!({"metadata": {"name": "sweeper"}})).0, 201);
     let pod = json!({"metadata": {"name": "sweeper-0"}, "spec": {"serviceAccountName": "sweeper",
         "containers": [{"name": "c", "image": "kubegc"}]}});
@@ -496,7 +496,7 @@ fn the_doctor_checks_the_account_that_runs() {
     let lacking = messages("permissions");
     let begin = "system:serviceaccount:kube-system:sweeper lacks the rule ";
     assert!(!lacking.is_empty() && lacking.iter().all(|line| line.starts_with(begin)), "{lacking:?}");
-    // That of the manifests, where the pod cannot be found.
+    // If the pod cannot be found, the account of the manifests counts.
     assert_eq!(admin.send(Method::POST, ACCOUNTS, &json!({"metadata": {"name": "kubegc"}})).0, 201);
     leads("laptop_1");
     let lacking = messages("permissions");

@@ -1,11 +1,11 @@
-//! Output of commands that answer no question: in a pipe, and on terminals of 80 and of 160 columns.
+//! Output of commands other than queries: in a pipe, and on terminals of 80 and of 160 columns.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
 
 use super::*;
 
-/// Runs a program on a terminal of a width in columns, and passes on what it shows there.
+/// Runs a program on a terminal of a width in columns, and passes on its output.
 const ON_A_TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
 pid, terminal = pty.fork()
 if pid == 0:
@@ -18,14 +18,14 @@ except OSError:
     pass
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
 
-/// The binary on a terminal.
+/// Returns the binary on a terminal.
 pub(super) fn on_a_terminal(columns: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-c", ON_A_TERMINAL, columns, env!("CARGO_BIN_EXE_kubegc")]);
     command
 }
 
-/// A server with its collectors, and what differs from run to run: times, secrets and places.
+/// A server with its collectors, and the texts that differ from run to run: times, secrets and places.
 struct Stage {
     server: Kubegc,
     admin: Admin,
@@ -55,7 +55,7 @@ impl Stage {
         Some(took.unwrap_or(line))
     }
 
-    /// Runs commands after what prepares them: what they say, and their exit codes.
+    /// Runs commands after their preparation; returns their output and exit codes.
     fn said(&self, columns: Option<&str>, lines: &[&[&str]], prepare: &impl Fn(&Self)) -> String {
         prepare(self);
         let folder = self.server.folder.path();
@@ -80,7 +80,7 @@ impl Stage {
         text
     }
 
-    /// Compares what commands say in a pipe and on terminals with what is known.
+    /// Compares the output of commands in a pipe and on terminals with the recorded screens.
     fn shows(&self, name: &str, lines: &[&[&str]], prepare: impl Fn(&Self)) {
         let mut text = String::new();
         let piped = self.said(None, lines, &prepare);
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// The binary reads the kubeconfig, the clock and the width for itself: nothing is replaced but what differs.
+/// The binary reads the kubeconfig, the clock and the width by itself: only the varying parts are replaced.
 #[test]
 fn commands_look_as_they_should() {
     let server = Kubegc::start_collectors();

@@ -1,4 +1,4 @@
-//! A check of signed requests as the servers of AWS make it (Signature Version 4), and addresses of this machine for it.
+//! A check of signed requests like that of AWS servers (Signature Version 4), and addresses of this machine for it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ fn sha256(bytes: &[u8]) -> String {
     gc_types::hexadecimal(&Sha256::digest(bytes))
 }
 
-/// HMAC with SHA-256; keys are shorter than a block here.
+/// Returns an HMAC with SHA-256; keys are shorter than a block here.
 fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
     let pad = |byte: u8| -> Vec<u8> {
         let mut block = [byte; 64];
@@ -30,7 +30,7 @@ fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
     Sha256::digest([&pad(0x5c)[..], &inner].concat()).to_vec()
 }
 
-/// Reports whether the owner of this secret key has signed the request, `host` as it was sent included.
+/// Reports whether the request is signed with this secret key, including `host` as it was sent.
 pub fn is_signed(secret: &str, request: &Arrived<'_>) -> bool {
     let Some(authorization) = (request.header)("authorization") else { return false };
     let part = |name: &str| {
@@ -57,8 +57,8 @@ pub fn is_signed(secret: &str, request: &Arrived<'_>) -> bool {
         && gc_types::hexadecimal(&mac(&key, text.as_bytes())) == signature
 }
 
-/// Listens at the port of a scheme on an address of this machine that no other test has. `None`, said loudly, where that takes rights
-/// that the test does not have, or where somebody listens on all addresses.
+/// Listens on the default port of a scheme, on an address of this machine that no other test uses. Returns `None`, with a clear
+/// message, if the test lacks the permission, or if another process listens on all addresses.
 pub fn at_port_of_scheme(port: u16) -> Option<TcpListener> {
     let [high, low] = u16::try_from(std::process::id() % 60_000).unwrap().to_be_bytes();
     let listener = TcpListener::bind((Ipv4Addr::new(127, 100, high, low.max(1)), port));

@@ -1,4 +1,4 @@
-//! `kubegc run` beside a server, under exactly the permissions of deploy/run.
+//! `kubegc run` beside a server, with exactly the permissions of deploy/run.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,33 +14,33 @@ use serde_json::{Value, json};
 
 use crate::support::{Kubegc, Signal, collection_of, repository};
 
-/// Timeout of everything that is awaited here.
+/// Timeout of every wait here.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
-/// Short, so that a takeover need not be waited for.
+/// Flags with short durations, so a takeover takes little time.
 pub const QUICK_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=200ms",
 ];
 
-/// The collector of owner references.
+/// Name of the owner-reference collector.
 pub const OWNERS: &str = "garbage-collector-controller";
 
-/// The line of the metrics about what became of a collector's requests.
+/// Returns the metrics line about the outcomes of a collector's requests.
 pub fn effects(controller: &str, verb: &str, verdict: &str, outcome: &str, number: usize) -> String {
     format!(
         "kubegc_collector_requests_total{{controller=\"{controller}\",verb=\"{verb}\",verdict=\"{verdict}\",outcome=\"{outcome}\"}} {number}"
     )
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     within(PATIENCE, what, holds);
 }
 
-/// Waits until something holds, at most this long.
+/// Waits until a condition holds, for at most this long.
 pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !holds() {
@@ -49,7 +49,7 @@ pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Every document of the YAML files in a folder of the repository.
+/// Returns every document of the YAML files in a directory of the repository.
 pub fn manifests(folder: &str, files: &[&str]) -> Vec<Value> {
     let mut found = Vec::new();
     for file in files {
@@ -59,7 +59,7 @@ pub fn manifests(folder: &str, files: &[&str]) -> Vec<Value> {
     found
 }
 
-/// Requests as the administrator.
+/// Sends requests as the administrator.
 pub struct Admin {
     runtime: tokio::runtime::Runtime,
     client: ApiClient,
@@ -91,19 +91,19 @@ impl Admin {
         self.send(Method::GET, path, &Value::Null)
     }
 
-    /// Creates an object, which must succeed; answers it.
+    /// Creates an object, which must succeed; returns it.
     pub fn create(&self, collection: &str, object: &Value) -> Value {
         let (code, made) = self.send(Method::POST, collection, object);
         assert_eq!(code, 201, "{collection}: {made}");
         made
     }
 
-    /// Creates a ConfigMap, owned (with `blockOwnerDeletion`) or not; answers its UID.
+    /// Creates a ConfigMap, with an owner (and `blockOwnerDeletion`) or without; returns its UID.
     pub fn map(&self, name: &str, owner: Option<(&str, &str)>) -> String {
         self.map_of(name, owner.as_slice())
     }
 
-    /// The same with several owners.
+    /// Creates a ConfigMap with several owners; returns its UID.
     pub fn map_of(&self, name: &str, owners: &[(&str, &str)]) -> String {
         let owners: Vec<Value> = owners
             .iter()
@@ -154,7 +154,7 @@ pub fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// A kubeconfig with a token.
+/// Writes a kubeconfig with a token.
 pub fn kubeconfig(file: &Path, url: &str, ca: &Path, token: &str) {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -165,17 +165,17 @@ pub fn kubeconfig(file: &Path, url: &str, ca: &Path, token: &str) {
     std::fs::write(file, config.to_string()).unwrap();
 }
 
-/// Makes the account of deploy/run, with its permissions and no others; answers a kubeconfig for it.
+/// Creates the account of deploy/run with exactly its permissions; returns a kubeconfig for it.
 pub fn least_privileged(server: &Kubegc) -> PathBuf {
     account(server, manifests("deploy/run", &["rbac.yaml"]))
 }
 
-/// The same with what all collectors need.
+/// Creates the account with the permissions that all collectors need; returns a kubeconfig for it.
 pub fn privileged_for_all(server: &Kubegc) -> PathBuf {
     privileged_for(server, "*")
 }
 
-/// The same with what these collectors need, and nothing else.
+/// Creates the account with exactly the permissions that these collectors need; returns a kubeconfig for it.
 pub fn privileged_for(server: &Kubegc, controllers: &str) -> PathBuf {
     account(server, permissions_for(controllers))
 }
@@ -188,7 +188,7 @@ pub fn permissions_for(controllers: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text).unwrap()
 }
 
-/// Makes the account of deploy/run with these permissions; answers a kubeconfig for it.
+/// Creates the account of deploy/run with these permissions; returns a kubeconfig for it.
 pub fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
     let file = server.folder.path().join("least-privileged");
     if file.exists() {
@@ -206,7 +206,7 @@ pub fn account(server: &Kubegc, permissions: Vec<Value>) -> PathBuf {
     file
 }
 
-/// Runs a command to its end; answers its exit code, its output and its errors.
+/// Runs a command to its end; returns its exit code, its output and its errors.
 pub fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(arguments)
@@ -219,7 +219,7 @@ pub fn kubegc(arguments: &[&str], kubeconfig: &Path) -> (Option<i32>, String, St
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Runs a command that must succeed, as the administrator; answers its output.
+/// Runs a command that must succeed, as the administrator; returns its output.
 pub fn ask(server: &Kubegc, arguments: &[&str]) -> String {
     let (code, out, error) = kubegc(arguments, &server.kubeconfig);
     assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}: {out}");
@@ -234,7 +234,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Under the permissions of deploy/run.
+    /// Starts the collector with the permissions of deploy/run.
     pub fn start(server: &Kubegc, arguments: &[&str]) -> Self {
         Self::with(&least_privileged(server), arguments)
     }
@@ -246,7 +246,7 @@ impl Run {
             .arg(kubeconfig)
             .args((!has_address).then_some("--bind-address=127.0.0.1:0"))
             .args(arguments)
-            // Its journal is not one of whoever runs the tests.
+            // Its journal must not be that of the user who runs the tests.
             .env("XDG_DATA_HOME", kubeconfig.with_file_name("data"))
             .stderr(Stdio::piped())
             .spawn()
@@ -275,7 +275,7 @@ impl Run {
         self.child.id()
     }
 
-    /// Where it serves metrics, health and debugging.
+    /// Returns the address that serves metrics, health and debugging.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -300,7 +300,7 @@ impl Run {
         self.page("/debug/kubegc/resources").contains("\"leading\":true")
     }
 
-    /// Reports whether its metrics have this line.
+    /// Reports whether its metrics contain this line.
     pub fn metric(&self, line: &str) -> bool {
         self.page("/metrics").lines().any(|shown| shown == line)
     }
@@ -311,7 +311,7 @@ impl Run {
         serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// Nothing is under way, and nothing waits for another try.
+    /// Reports whether nothing is in progress, and nothing waits for a retry.
     pub fn is_idle(&self) -> bool {
         let metrics = self.page("/metrics");
         ["kubegc_requests_in_flight 0\n", "kubegc_retrying 0\n", "kubegc_http_requests_in_flight 0\n"]
@@ -319,7 +319,7 @@ impl Run {
             .all(|line| metrics.contains(line))
     }
 
-    /// Every resource's watch is as it should be.
+    /// Reports whether the watch of every resource is as it should be.
     pub fn is_synced(&self) -> bool {
         let state = self.state();
         let Some(resources) = state["resources"].as_array() else { return false };

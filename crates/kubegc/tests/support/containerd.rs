@@ -1,6 +1,5 @@
-//! A containerd of the test's own: root, state and socket in a temporary folder on a small filesystem of its own, images
-//! written by the test, pods in the host's network. Everything is stopped by its process id and unmounted when dropped,
-//! also when a test fails.
+//! A containerd for one test: root, state and socket in a temporary directory on its own small filesystem, images written by the
+//! test, pods in the host's network. When dropped, even after a failed test, everything is stopped by its process id and unmounted.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::collections::HashMap;
@@ -22,7 +21,7 @@ use crate::messages as cri;
 
 /// Maximum wait before the test gives up.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-/// Static, so that an image needs nothing else.
+/// A static binary, so an image needs nothing else.
 const BUSYBOX: &str = "/bin/busybox";
 /// CRI's namespace option for "of the node".
 const NODE: i32 = 2;
@@ -32,7 +31,7 @@ pub const PAUSE: &str = "localhost/pause:1";
 /// A release of containerd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The one that is installed on this machine.
+    /// The release that is installed on this machine.
     Installed,
     /// 1.7, unpacked by scripts/containerd.
     V1_7,
@@ -41,7 +40,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// Where its programs are, if not among those that are installed.
+    /// Returns the directory of its programs, unless they are installed.
     fn folder(self) -> Option<PathBuf> {
         let name = match self {
             Self::Installed => return None,
@@ -51,7 +50,7 @@ impl Release {
         Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/containerd").join(name))
     }
 
-    /// One of its programs, which finds the others first.
+    /// Returns one of its programs, which finds the others first.
     fn program(self, name: &str) -> Command {
         let Some(folder) = self.folder() else { return Command::new(name) };
         let mut command = Command::new(folder.join(name));
@@ -62,12 +61,12 @@ impl Release {
     }
 }
 
-/// Why these tests cannot run here; `None` if they can. With `CI=true` that is a failure.
+/// Explains why these tests cannot run here; `None` if they can. With `CI=true`, being unable is a failure.
 pub fn unavailable() -> Option<String> {
     unavailable_release(Release::Installed)
 }
 
-/// As [`unavailable`], with a release that may not have been unpacked.
+/// Like [`unavailable`], for a release that may not have been unpacked.
 pub fn unavailable_release(release: Release) -> Option<String> {
     let mut why = Vec::new();
     if !rustix::process::geteuid().is_root() {
@@ -106,12 +105,12 @@ fn has_cgroups() -> bool {
     mounts.lines().any(|mount| mount.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")))
 }
 
-/// Waits until something holds; fails with what was waited for.
+/// Waits until a condition holds; fails with its description.
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_within(PATIENCE, what, look)
 }
 
-/// As [`wait_for`], with a patience of its own.
+/// Like [`wait_for`], with its own timeout.
 pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -123,7 +122,7 @@ pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> 
     }
 }
 
-/// Mounts at and below a folder, unmounted when dropped.
+/// Mounts at and below a directory, unmounted when dropped.
 struct Mounts(PathBuf);
 
 impl Drop for Mounts {
@@ -144,25 +143,25 @@ pub struct Containerd {
     release: Release,
     process: Option<Child>,
     runtime: tokio::runtime::Runtime,
-    /// One connection for all calls, opened again after a restart.
+    /// Connection for all calls, opened again after a restart.
     channel: Channel,
-    // Dropped last, in this order.
+    // These are dropped last, in this order.
     _mounts: Mounts,
     _temporary: tempfile::TempDir,
 }
 
 impl Containerd {
-    /// Starts one whose files are all on a filesystem of this many MiB, with the sandbox image imported.
+    /// Starts a containerd whose files are all on a filesystem of this many MiB, with the sandbox image imported.
     pub fn start(size_mib: u32) -> Self {
         Self::start_release(Release::Installed, size_mib)
     }
 
-    /// As [`Containerd::start`], of a certain release.
+    /// Like [`Containerd::start`], for a given release.
     pub fn start_release(release: Release, size_mib: u32) -> Self {
         Self::start_on(release, &format!("size={size_mib}m"))
     }
 
-    /// As [`Containerd::start_release`], with options of a tmpfs.
+    /// Like [`Containerd::start_release`], with options of a tmpfs.
     pub fn start_on(release: Release, options: &str) -> Self {
         Self::start_in(release, |folder| {
             let options = format!("{options},mode=0755");
@@ -172,7 +171,7 @@ impl Containerd {
         })
     }
 
-    /// Starts one whose files lie where temporary files do, so that it waits for a disk as one of a node does.
+    /// Starts a containerd whose files are where temporary files are, so it waits for a disk as one on a node does.
     pub fn start_on_disk(release: Release) -> Self {
         Self::start_in(release, |_| ())
     }
@@ -230,7 +229,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         std::fs::create_dir_all(self.pod_logs()).unwrap();
     }
 
-    /// Where it listens.
+    /// Returns the path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("containerd.sock")
     }
@@ -255,8 +254,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         });
     }
 
-    /// Starts it again so that it collects its own garbage only for requests that wait for that, and neither after its start nor after a
-    /// number of changes.
+    /// Restarts it so that it only collects its own garbage for requests that wait for that, and not after its start or a number of
+    /// changes.
     #[allow(dead_code, reason = "not every user needs it")]
     pub fn collect_only_when_asked(&mut self) {
         let file = self.folder.join("config.toml");
@@ -269,7 +268,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         self.start_again();
     }
 
-    /// Ends the process: by SIGKILL, as a crash does, or by SIGTERM. Containers live on under their shims.
+    /// Ends the process: by SIGKILL, like a crash, or by SIGTERM. Containers continue to run under their shims.
     pub fn end(&mut self, signal: Signal) {
         if let Some(mut process) = self.process.take() {
             let _ = kill_process(Pid::from_child(&process), signal);
@@ -304,7 +303,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         self.try_call(call, request).unwrap_or_else(|status| panic!("{call}: {status}"))
     }
 
-    /// containerd's own client, in the namespace of Kubernetes.
+    /// Returns containerd's own client, in the namespace of Kubernetes.
     pub fn ctr_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.release.program("ctr");
         command.arg("-a").arg(self.socket()).args(["-n", "k8s.io"]).args(arguments);
@@ -329,7 +328,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         });
     }
 
-    /// Images by tag, with their identifiers.
+    /// Returns the identifiers of the images by tag.
     pub fn images(&self) -> HashMap<String, String> {
         let listed: cri::ListImagesResponse = self.call("ImageService/ListImages", cri::Empty {});
         let tags = |image: cri::Image| image.repo_tags.into_iter().map(move |tag| (tag, image.id.clone()));
@@ -454,14 +453,14 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         }
     }
 
-    /// Removes a container that somebody else may be removing.
+    /// Removes a container that another process may be removing.
     pub fn try_to_remove_container(&self, id: &str) -> Result<(), tonic::Status> {
         let request = cri::ById { id: id.into(), timeout: 0 };
         self.try_call::<_, cri::Empty>("RuntimeService/RemoveContainer", request).map(drop)
     }
 
-    /// Loses what the runtime noted of a container, so that it does not know its state after the next start. Only
-    /// while it is stopped.
+    /// Deletes the runtime's record of a container, so that it does not know the container's state after the next start. Only
+    /// allowed while it is stopped.
     pub fn forget_state(&self, id: &str) {
         let noted = self.folder.join("root/io.containerd.grpc.v1.cri/containers").join(id).join("status");
         std::fs::remove_file(noted).unwrap();
@@ -472,19 +471,19 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
             self.call("RuntimeService/StopPodSandbox", cri::ById { id: id.into(), timeout: 0 });
     }
 
-    /// The agent, with this containerd and a state directory of its own.
+    /// Returns the agent, with this containerd and its own state directory.
     pub fn agent(&self, arguments: &[&str]) -> Command {
         self.agent_of(env!("CARGO_BIN_EXE_kubegc").as_ref(), arguments)
     }
 
-    /// As [`Containerd::agent`], of another kubegc.
+    /// Like [`Containerd::agent`], for another kubegc binary.
     pub fn agent_of(&self, kubegc: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(kubegc);
         command.args(["node", "--container-runtime-endpoint", &self.endpoint()]);
         if !arguments.contains(&"--kubeconfig") {
             command.args(["--kubeconfig", ""]);
         }
-        // A single pass answers eviction signals, too; how full the disk of this machine is shall not matter.
+        // A single pass also follows eviction signals; the free space on this machine's disk must not matter.
         if arguments.iter().any(|argument| ["--once", "--dry-run"].contains(argument)) {
             command.args(["--eviction-hard", ""]);
         }
@@ -494,7 +493,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         command
     }
 
-    /// Not on the small filesystem.
+    /// Returns the state directory, which is not on the small filesystem.
     pub fn state_directory(&self) -> PathBuf {
         self.folder.with_file_name("state")
     }
@@ -508,8 +507,8 @@ pub const UNKNOWN: i32 = 3;
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // Pods end through the runtime while it lives; what is left of shims ends by its process id, found by the
-        // folder that only this containerd uses.
+        // Pods are ended through the runtime while it runs; the remaining shims are ended by process id, found by the directory
+        // that only this containerd uses.
         if self.process.is_some() {
             let listed = self.try_call::<_, cri::ListPodSandboxResponse>(
                 "RuntimeService/ListPodSandbox",
@@ -543,13 +542,13 @@ impl Drop for Containerd {
     }
 }
 
-/// A pod of the test's.
+/// A pod of the test.
 #[derive(Clone, Debug)]
 pub struct Pod {
     pub name: String,
     pub attempt: u32,
     pub of_kubelet: bool,
-    /// Its UID, if not one made of its name.
+    /// UID, if it is not derived from the name.
     pub uid: Option<String>,
 }
 
@@ -558,7 +557,7 @@ impl Pod {
         Self { name: name.into(), attempt: 0, of_kubelet: true, uid: None }
     }
 
-    /// Its UID.
+    /// Returns its UID.
     pub fn uid(&self) -> String {
         if let Some(uid) = &self.uid {
             return uid.clone();
@@ -590,18 +589,18 @@ pub struct TestImage {
 }
 
 impl TestImage {
-    /// One layer with this many bytes that no other image has.
+    /// Creates an image with one layer of this many bytes that no other image has.
     pub fn unique(name: &str, seed: u64, bytes: usize) -> Self {
         Self { name: name.into(), layers: vec![random_layer(seed, bytes)], command: vec!["/none".into()] }
     }
 
-    /// A layer that all images with this base share, and one of its own.
+    /// Creates an image with a layer that all images with this base share, and one of its own.
     pub fn on_base(name: &str, base: (u64, usize), own: (u64, usize)) -> Self {
         let layers = [base, own].map(|(seed, bytes)| random_layer(seed, bytes)).into();
         Self { name: name.into(), layers, command: vec!["/none".into()] }
     }
 
-    /// busybox (a layer that all such images share), and unique bytes if any are asked for.
+    /// Creates an image with busybox (a layer that all such images share), and unique bytes if requested.
     pub fn with_busybox(name: &str, seed: u64, bytes: usize, command: &[&str]) -> Self {
         let mut layers = vec![tar(&[("bin/busybox", 0o755, &std::fs::read(BUSYBOX).unwrap())])];
         if bytes > 0 {
@@ -611,7 +610,7 @@ impl TestImage {
     }
 }
 
-/// Bytes that do not compress and differ by seed (splitmix64).
+/// Returns incompressible bytes that differ by seed (splitmix64).
 fn random_layer(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut content = Vec::with_capacity(bytes + 8);

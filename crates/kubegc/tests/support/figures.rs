@@ -1,5 +1,5 @@
-//! Attacks on a process beside an administrator who lists namespaces. With `KUBEGC_ATTACK_SECONDS` an attack lasts that long, and what was
-//! measured is printed, also a minute later; otherwise it lasts for a few requests of the administrator.
+//! Attacks on a process beside an administrator who lists namespaces. With `KUBEGC_ATTACK_SECONDS` an attack lasts that long, and
+//! the measurements are printed, and again a minute later; otherwise it lasts for a few requests of the administrator.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use kube::client::Body;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// Requests of the administrator beside an attack, and hostile ones, at least.
+/// Minimum number of the administrator's requests during an attack, and of hostile ones.
 const REQUESTS: usize = 10;
-/// Between two requests of the administrator.
+/// Pause between two requests of the administrator.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time within which a request is answered on any machine; not a measure of the time that it takes.
+/// Time within which a request is answered on any machine; not a measure of how long it takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Sends a request and returns the code of its answer; 0 without one.
+/// Sends a request and returns the code of its response; 0 without one.
 pub async fn code(
     client: &kube::Client,
     method: Method,
@@ -42,7 +42,7 @@ pub async fn code(
     }
 }
 
-/// Memory of a process in MiB by this line of its status; none if it has ended.
+/// Returns the memory of a process in MiB by this line of its status; `None` if it has ended.
 pub fn memory(process: u32, line: &str) -> Option<usize> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|text| text.strip_prefix(line))?;
@@ -53,21 +53,21 @@ fn resident(process: u32) -> usize {
     memory(process, "VmRSS:").expect("the process lives")
 }
 
-/// The time that a measurement lasts, if this is one.
+/// Returns the duration of a measurement, if this is one.
 fn measured() -> Option<Duration> {
     std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
 }
 
 /// Bounds of an attack.
 pub struct Bounds {
-    /// MiB beyond those before it.
+    /// Maximum growth of memory in MiB.
     pub more: usize,
-    /// The administrator is answered with 200 all the time, and not only when it is over.
+    /// True if the administrator must get 200 all the time, not only when the attack is over.
     pub answers: bool,
 }
 
-/// Lets an attack count what it tries in tasks of its own, while the administrator asks. Fails unless the process lives, and the
-/// administrator is answered, also afterwards.
+/// Lets an attack count its attempts in its own tasks, while the administrator sends requests. Fails unless the process survives
+/// and the administrator gets answers, also afterwards.
 pub async fn withstand(
     name: &str,
     (administrator, process): (&kube::Client, u32),

@@ -14,15 +14,15 @@ use base64::Engine as _;
 pub use rustix::process::Signal;
 use serde_json::Value;
 
-/// The administrator's token.
+/// Token of the administrator.
 pub const TOKEN: &str = "conformance-token";
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The collection that an object of a manifest is created in.
+/// Returns the collection in which an object of a manifest is created.
 pub fn collection_of(object: &Value) -> String {
     let version = object["apiVersion"].as_str().unwrap();
     let prefix = if version.contains('/') { "apis" } else { "api" };
@@ -34,8 +34,9 @@ pub fn collection_of(object: &Value) -> String {
     }
 }
 
-/// The path of an object's status, and the object with these fields in its status: what `kubectl patch --subresource=status` makes of
-/// them, which the kubectl of some distributions does not know. For `kubectl replace --raw PATH -f -`.
+/// Returns the path of an object's status, and the object with these fields in its status: what `kubectl patch
+/// --subresource=status` makes of them, which the kubectl of some distributions does not know. For `kubectl replace --raw PATH -f
+/// -`.
 pub fn with_status(object: &str, fields: &Value) -> (String, String) {
     let mut object: Value = serde_json::from_str(object).unwrap();
     for (name, value) in fields.as_object().unwrap() {
@@ -45,7 +46,7 @@ pub fn with_status(object: &str, fields: &Value) -> (String, String) {
     (path, object.to_string())
 }
 
-/// The minor version of kubectl: Debian's is 1.20, and lacks some commands.
+/// Returns the minor version of kubectl: Debian's is 1.20, and lacks some commands.
 pub fn kubectl_minor_version() -> u32 {
     let output = Command::new("kubectl").args(["version", "--client", "-o", "json"]).output().unwrap();
     let version: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -58,7 +59,7 @@ pub struct Kubegc {
     pub kubeconfig: PathBuf,
     pub ca: PathBuf,
     pub folder: tempfile::TempDir,
-    /// From the start of the process until it said that it is ready.
+    /// Time from the start of the process until it reported that it is ready.
     pub ready_after: Duration,
     child: Child,
 }
@@ -69,17 +70,17 @@ impl Kubegc {
         Self::start_with(subcommand, ["--ephemeral"])
     }
 
-    /// Starts `up` with its collectors alone: the tests set what workload controllers would.
+    /// Starts `up` with only its collectors: the tests set the fields that workload controllers would.
     pub fn start_collectors() -> Self {
         Self::start_with("up", ["--ephemeral", "--workloads=off"])
     }
 
-    /// Starts a subcommand that takes the server's flags, with further ones.
+    /// Starts a subcommand that takes the server's flags, with additional flags.
     pub fn start_with<A: Into<OsString>>(subcommand: &str, arguments: impl IntoIterator<Item = A>) -> Self {
         Self::start_under(&[], subcommand, arguments)
     }
 
-    /// The same with these variables in its environment.
+    /// Starts a subcommand with these variables in its environment.
     pub fn start_under<A: Into<OsString>>(
         environment: &[(&str, &str)],
         subcommand: &str,
@@ -104,7 +105,7 @@ impl Kubegc {
             }
         };
         let ready_after = begun.elapsed();
-        // The pipe is kept empty, so that nothing that is printed later blocks the server.
+        // The pipe is kept empty so that later output never blocks the server.
         std::thread::spawn(move || lines.for_each(drop));
         let text = std::fs::read_to_string(&kubeconfig).unwrap();
         let data =
@@ -114,22 +115,22 @@ impl Kubegc {
         Self { url, kubeconfig, ca, folder, ready_after, child }
     }
 
-    /// A client of this server, as kube-rs makes it from the kubeconfig.
+    /// Returns a client of this server, as kube-rs creates it from the kubeconfig.
     pub async fn client(&self) -> kube::Client {
         let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let options = kube::config::KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        // A test sees the first answer, whatever it is.
+        // A test must see the first response, whatever it is.
         config.default_retry = false;
         kube::Client::try_from(config).unwrap()
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal, waits until the process has ended, and says how and how soon.
+    /// Sends a signal, waits until the process has ended, and returns its exit status and the time that it took.
     pub fn end(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let begun = Instant::now();
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
@@ -139,7 +140,7 @@ impl Kubegc {
 
 impl Drop for Kubegc {
     fn drop(&mut self) {
-        // The id of a process that was waited for may be another's by now.
+        // The id of a process that was waited for may belong to another process by now.
         if let Ok(None) = self.child.try_wait() {
             let id = rustix::process::Pid::from_child(&self.child);
             let _ = rustix::process::kill_process(id, Signal::TERM);

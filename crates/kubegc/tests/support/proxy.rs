@@ -1,5 +1,5 @@
-//! A proxy between a client and an API server that misbehaves on request: over TLS and HTTP/2 on both sides, so
-//! that what is tested is the transport that is shipped.
+//! A proxy between a client and an API server that misbehaves on request: over TLS and HTTP/2 on both sides, so the tests cover the
+//! transport that ships.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::net::SocketAddr;
@@ -27,35 +27,35 @@ use tokio_rustls::{TlsAcceptor, rustls};
 /// Fault of a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is answered with this code and never forwarded.
+    /// Answered with this code, and never forwarded.
     Answer { code: u16, retry_after: Option<u32> },
-    /// It is forwarded, and the answer is this code in place of the server's.
+    /// Forwarded, but answered with this code in place of the server's.
     AnswerAfter { code: u16 },
-    /// Its stream is reset before it is forwarded.
+    /// Reset before it is forwarded.
     Reset,
-    /// It is forwarded, and its stream is reset in place of an answer.
+    /// Forwarded, and reset in place of a response.
     ResetAfter,
-    /// The body of the answer breaks off after this many bytes.
+    /// Body of the response cut off after this many bytes.
     Truncate(usize),
-    /// It waits for the end of the fault before it is forwarded.
+    /// Held until the end of the fault before it is forwarded.
     Stall,
-    /// It is forwarded, and its answer waits for the end of the fault.
+    /// Forwarded, with the response held until the end of the fault.
     StallAfter,
-    /// It is forwarded after this delay.
+    /// Forwarded after this delay.
     Delay(Duration),
-    /// It is forwarded twice, and the second answer is given.
+    /// Forwarded twice; the second response is returned.
     Twice,
-    /// Its answer is delayed by up to this duration, so that answers overtake each other.
+    /// Response delayed by up to this duration, so responses overtake each other.
     Shuffle(Duration),
-    /// Every event of the watch comes twice.
+    /// Every event of the watch delivered twice.
     RepeatEvents,
-    /// The JSON body of the answer is changed.
+    /// JSON body of the response changed.
     Rewrite(fn(&mut Value)),
-    /// It is answered with this in place of the server's answer, and never forwarded.
+    /// Answered with this in place of the server's response, and never forwarded.
     Body { code: u16, content_type: &'static str, body: Bytes },
-    /// It is answered with what the server says to a GET of another path, as JSON and changed.
+    /// Answered with the server's response to a GET of another path, as JSON and changed.
     Other { path: fn(&str) -> String, change: fn(&mut Value) },
-    /// The watch is that of another path, as JSON, after these bytes; it ends with them if `ends`.
+    /// Answered with the watch of another path, as JSON, after these bytes; it ends with them if `ends`.
     Watch { path: fn(&str) -> String, before: Bytes, ends: bool },
 }
 
@@ -64,9 +64,9 @@ type Matches = Box<dyn Fn(&Method, &str) -> bool + Send>;
 struct Rule {
     matches: Matches,
     fault: Fault,
-    /// Only each n-th request that matches.
+    /// Divisor for an n-th request: only each n-th match is affected.
     every: usize,
-    /// One of this many on average, in no rhythm, and not each n-th.
+    /// True if one of this many is affected on average, irregularly, rather than each n-th.
     uneven: bool,
     matched: usize,
     hits: usize,
@@ -78,9 +78,9 @@ pub struct ForwardedRequest {
     pub at: Instant,
     pub method: Method,
     pub path: String,
-    /// The server's answer, once it is there.
+    /// Response code of the server, once it is known.
     pub code: Option<u16>,
-    /// The user and the groups that it impersonates.
+    /// User and groups that the request impersonates.
     pub identity: Vec<String>,
 }
 
@@ -89,13 +89,13 @@ struct ProxyState {
     next: AtomicUsize,
     rules: Mutex<Vec<Rule>>,
     forwarded: Mutex<Vec<ForwardedRequest>>,
-    /// Counts the cuts; a change ends every connection.
+    /// Counter of the cuts; a change ends every connection.
     cuts: watch::Sender<usize>,
-    /// Counts the ends of faults; a change ends every stall.
+    /// Counter of the ends of faults; a change ends every stall.
     heals: watch::Sender<usize>,
-    /// Requests that have come and have no answer yet.
+    /// Number of requests that have arrived and have no response yet.
     waiting: AtomicUsize,
-    /// Nothing passes, in either direction, and neither side is notified.
+    /// True while nothing passes in either direction, without either side being notified.
     partitioned: watch::Sender<bool>,
 }
 
@@ -109,7 +109,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards with the credentials of this kubeconfig to its server.
+    /// Starts a proxy that forwards with the credentials of this kubeconfig to its server.
     pub fn start(upstream: &Path) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -141,7 +141,7 @@ impl Proxy {
         Self { shared, runtime, address, authority: certified.cert.pem(), folder }
     }
 
-    /// A kubeconfig that leads here.
+    /// Returns a kubeconfig that leads to the proxy.
     pub fn kubeconfig(&self) -> PathBuf {
         let authority = base64::engine::general_purpose::STANDARD.encode(&self.authority);
         let config = json!({
@@ -157,19 +157,18 @@ impl Proxy {
         file
     }
 
-    /// From now on requests go to the server of this kubeconfig.
+    /// Sends further requests to the server of this kubeconfig.
     pub fn redirect(&self, upstream: &Path) {
         let client = self.runtime.block_on(ApiClient::from_kubeconfig(upstream)).unwrap();
         *self.shared.upstream.lock().unwrap() = client;
     }
 
-    /// From now on this happens to each request that matches, until [`Proxy::heal`]. The first rule that matches
-    /// decides.
+    /// Applies this fault to each further request that matches, until [`Proxy::heal`]. The first rule that matches decides.
     pub fn inject(&self, matches: impl Fn(&Method, &str) -> bool + Send + 'static, fault: Fault) {
         self.inject_every(1, matches, fault);
     }
 
-    /// The same for each n-th request that matches.
+    /// Applies this fault to each n-th request that matches.
     pub fn inject_every(
         &self,
         every: usize,
@@ -179,8 +178,8 @@ impl Proxy {
         self.add(Rule { matches: Box::new(matches), fault, every, uneven: false, matched: 0, hits: 0 });
     }
 
-    /// The same for one of this number of requests that match, in no rhythm: what takes several requests, and is tried again as a
-    /// whole, would otherwise fail at the same one each time.
+    /// Applies this fault to one of this many matching requests, irregularly: otherwise an action of several requests that is
+    /// retried as a whole would fail at the same request each time.
     pub fn inject_one_of(
         &self,
         number: usize,
@@ -211,14 +210,14 @@ impl Proxy {
         self.shared.rules.lock().unwrap().iter().map(|rule| rule.hits).collect()
     }
 
-    /// Ends all faults, and answers how often each rule was applied.
+    /// Ends all faults, and returns the number of times that each rule was applied.
     pub fn heal(&self) -> Vec<usize> {
         let rules = std::mem::take(&mut *self.shared.rules.lock().unwrap());
         self.shared.heals.send_modify(|count| *count += 1);
         rules.iter().map(|rule| rule.hits).collect()
     }
 
-    /// Breaks every connection to here, in the middle of whatever it carries.
+    /// Breaks every connection to the proxy, in the middle of whatever it carries.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
@@ -227,7 +226,7 @@ impl Proxy {
         self.shared.partitioned.send_replace(partitioned);
     }
 
-    /// Returns the number of requests that have come and have no answer yet. One whose connection has ended is none of them.
+    /// Returns the number of requests that have arrived and have no response yet, except those whose connection has ended.
     pub fn waiting(&self) -> usize {
         self.shared.waiting.load(Ordering::Relaxed)
     }
@@ -256,7 +255,7 @@ async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc
     }
 }
 
-/// A request that waits for its answer, until it is dropped.
+/// A request that waits for its response until it is dropped.
 struct WaitingRequest(Arc<ProxyState>);
 
 impl WaitingRequest {
@@ -383,7 +382,7 @@ async fn forward(
     let response = upstream.open(request).await.map_err(|_| BrokenStream)?;
     shared.forwarded.lock().unwrap()[number].code = Some(response.status().as_u16());
     let (mut head, body) = response.into_parts();
-    // The connection's own affairs are not passed on.
+    // Headers of the connection itself are not passed on.
     let kept: Vec<_> = [CONTENT_TYPE, CONTENT_LENGTH, RETRY_AFTER]
         .into_iter()
         .filter_map(|name| head.headers.get(&name).cloned().map(|value| (name, value)))
@@ -394,7 +393,7 @@ async fn forward(
     Ok(Response::from_parts(head, body))
 }
 
-/// The same headers, of whose alternatives only JSON is left.
+/// Returns the headers with JSON as the only accepted type.
 fn asking_for_json(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -428,8 +427,8 @@ fn status(code: u16, retry_after: Option<u32>) -> Response<Body> {
     response
 }
 
-/// Spreads numbers over [0, 1], without a rhythm (splitmix64). A product alone has one: a few requests that are made again and
-/// again can be hit each time.
+/// Spreads numbers irregularly over [0, 1] (splitmix64). A simple product is regular: with it, a few requests that are made again
+/// and again can be hit each time.
 fn spread(number: usize) -> f64 {
     let mut mixed = u64::try_from(number).unwrap().wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
@@ -524,7 +523,7 @@ async fn rewritten(response: Response<Body>, change: fn(&mut Value)) -> Result<R
     Ok(Response::from_parts(head, body.boxed_unsync()))
 }
 
-/// The stream ends in an error.
+/// A stream that ends in an error.
 #[derive(Debug, thiserror::Error)]
 #[error("broken by the proxy")]
 pub struct BrokenStream;

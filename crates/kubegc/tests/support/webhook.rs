@@ -1,4 +1,4 @@
-//! A webhook over TLS that a test answers for, and that keeps what it was sent.
+//! A webhook over TLS that a test answers for, and that records its requests.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::{TlsAcceptor, rustls};
 
-/// A request that was sent to it.
+/// A request to the webhook.
 #[derive(Clone, Debug)]
 pub struct SentRequest {
     pub method: Method,
@@ -25,7 +25,7 @@ pub struct SentRequest {
 }
 
 impl SentRequest {
-    /// Its body as JSON.
+    /// Returns its body as JSON.
     pub fn body(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
@@ -42,15 +42,15 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The status of a request that is never answered.
+    /// Status that stands for no response at all.
     pub const SILENCE: u16 = 0;
 
-    /// Listens on a free port of this machine, and answers with what the closure says: a status and a body.
+    /// Listens on a free port of this machine, and answers with the status and body that the closure returns.
     pub fn start(answer: impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static) -> Self {
         Self::listen(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), answer)
     }
 
-    /// The same, listening here.
+    /// Listens on this address, and answers with the status and body that the closure returns.
     pub fn listen(
         listener: std::net::TcpListener,
         answer: impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static,
@@ -78,22 +78,22 @@ impl Webhook {
         Self { address, sent, folder, _runtime: runtime }
     }
 
-    /// The address that it listens on.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address with a path.
+    /// Returns its address with a path.
     pub fn url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.address.port())
     }
 
-    /// The file of the authority that its certificate has.
+    /// Returns the file of the authority of its certificate.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// A file with a token, with white space around it.
+    /// Returns a file with a token, surrounded by white space.
     pub fn token(&self, token: &str) -> PathBuf {
         let file = self.folder.path().join("token");
         std::fs::write(&file, format!("{token}\n")).unwrap();

@@ -54,7 +54,7 @@ fn line(ask: &Ask) -> String {
     }
 }
 
-/// The answer of an empty, healthy server.
+/// Responds like an empty, healthy server.
 fn healthy(ask: &Ask) -> Reply {
     match ask {
         Ask::Read => Reply::Namespace(Box::new(view())),
@@ -64,7 +64,7 @@ fn healthy(ask: &Ask) -> Reply {
     }
 }
 
-/// A whole pass, each request answered at once, and how long it took.
+/// Runs a whole pass, answering each request immediately, and returns its duration as well.
 fn pass(
     memory: &mut Memory,
     dry_run: bool,
@@ -159,7 +159,7 @@ fn what_a_pass_comes_to() {
     ] {
         let (lines, end, _) =
             pass(&mut Memory::default(), false, |ask| answer(ask).unwrap_or_else(|| healthy(ask)));
-        // More is known than before where everything else was emptied.
+        // More is known than before if everything else was emptied.
         let end = match end {
             End::Failed { why, .. } => End::Failed { why, further: false },
             end => end,
@@ -194,9 +194,8 @@ fn a_collection_without_deletecollection_is_deleted_one_by_one() {
     );
 }
 
-/// Seeds 1,714,642 and 1,719,245: an earlier finalization was performed between two requests of a pass, and the
-/// namespace was recreated; what was listed belonged to the new one. A list does not say which namespace it is of, so
-/// that is checked after it.
+/// Seeds 1,714,642 and 1,719,245: an earlier finalization was executed between two requests of a pass, and the namespace was
+/// recreated, so the list belonged to the new one. A list does not show which namespace it is from, so that is checked after it.
 #[test]
 fn what_is_listed_in_a_recreated_namespace_is_not_deleted() {
     for (uid, deletions) in [("u", 2), ("another", 0)] {
@@ -233,7 +232,7 @@ fn a_moment_without_answers_does_not_cost_the_pass() {
     }
 }
 
-/// An unanswered deletion keeps the namespace until it must be over, for every pass.
+/// An unanswered deletion keeps the namespace until it must have ended, in every pass.
 #[test]
 fn an_unanswered_deletion_is_waited_for() {
     let mut memory = Memory::default();
@@ -249,8 +248,8 @@ fn an_unanswered_deletion_is_waited_for() {
     assert!(lines.iter().all(|line| !line.contains("pods") && !line.contains("events")), "{lines:?}");
 }
 
-/// An unanswered finalization may be performed at any moment: objects in the namespace may then belong to another one
-/// of its name, and are deleted by UID only.
+/// An unanswered finalization may be executed at any moment: objects in the namespace may then belong to a new one of the same
+/// name, and are deleted by UID only.
 #[test]
 fn after_an_unanswered_finalization_nothing_is_deleted_by_name() {
     let mut memory = Memory::default();
@@ -311,12 +310,12 @@ fn a_bounded_number_of_resources_is_emptied_at_a_time() {
     let more = std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now)));
     let more: Vec<String> = more.map(|(_, ask)| line(&ask)).collect();
     assert_eq!(more, ["list 0", "delete all 8"]);
-    // An answer to an unknown request has no effect.
+    // A response to an unknown request has no effect.
     pass.answered(&mut memory, AskId(999), Reply::Done, Timestamp(now));
 }
 
-/// Two passes requested discovery. The answer to one was taken for that to the other as well, whose own answer then
-/// met another request.
+/// Two passes requested discovery. The response to one was also taken for the other's, whose own response was then taken for that
+/// of another request.
 #[test]
 fn the_answer_to_another_pass_is_none_to_this_one() {
     let mut memory = Memory::default();
@@ -343,7 +342,7 @@ fn the_answer_to_another_pass_is_none_to_this_one() {
     }
 }
 
-/// Any answer to any request.
+/// Generates any response to any request.
 fn any_reply() -> impl Strategy<Value = Option<Reply>> {
     let refused = |code| Reply::Refused { code, why: "no".into() };
     let failed = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
@@ -361,8 +360,8 @@ fn any_reply() -> impl Strategy<Value = Option<Reply>> {
 }
 
 proptest! {
-    /// Every pass ends within a number of requests, and removes the token only when the last check of each
-    /// resource found nothing or was impossible.
+    /// Every pass ends within a bounded number of requests, and removes the token only if the last check of each resource found
+    /// nothing or was impossible.
     #[test]
     fn every_pass_ends_and_none_finalizes_what_is_not_empty(
         replies in prop::collection::vec(any_reply(), 0..60),

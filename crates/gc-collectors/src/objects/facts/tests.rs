@@ -45,7 +45,7 @@ fn pages_are_read_whole() {
     assert_eq!(FactsPage::read(Kind::Job, metadata).unwrap().items, []);
 }
 
-/// An answer that is not the list that was asked for is not an empty list.
+/// A response that is not the requested list must not be read as an empty list.
 #[test]
 fn what_is_not_the_list_is_an_error() {
     for (body, is_list) in [

@@ -1,9 +1,9 @@
-//! Storage of in-tree plugins that CSI drivers have replaced: which driver, and its handle of the storage (upstream:
+//! Storage of in-tree plugins that CSI drivers have replaced: the driver, and its handle of the storage (upstream:
 //! `staging/src/k8s.io/csi-translation-lib`).
 
 use serde::Deserialize;
 
-/// In-tree plugins, and the CSI drivers that have replaced them.
+/// In-tree plugins, with the CSI drivers that have replaced them.
 const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
@@ -14,12 +14,12 @@ const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
 ];
 
-/// `kubernetes.io/aws-ebs` to `ebs.csi.aws.com`.
+/// Returns the driver that has replaced a plugin: for `kubernetes.io/aws-ebs`, it is `ebs.csi.aws.com`.
 pub(crate) fn driver(plugin: &str) -> Option<&'static str> {
     MIGRATED.iter().find(|(old, _)| *old == plugin).map(|(_, new)| *new)
 }
 
-/// The field of an in-tree source that identifies the storage.
+/// Field of an in-tree source that identifies the storage.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireStorage {
@@ -27,8 +27,8 @@ pub(crate) struct WireStorage {
     name: String,
 }
 
-/// The in-tree sources of a PersistentVolume whose handles are known. Azure file shares are missing: their handle
-/// also contains the storage account, which only the Secret of the share names.
+/// In-tree sources of a PersistentVolume whose handles are known. Azure file shares are missing, because their handle contains the
+/// storage account, which only the Secret of the share names.
 #[derive(Default)]
 pub(crate) struct WireInTree {
     pub(crate) block_store: Option<WireStorage>,
@@ -40,7 +40,7 @@ pub(crate) struct WireInTree {
 }
 
 impl WireInTree {
-    /// The driver, and its handle of the storage; `None` if that is unknown. `zones` is the volume's zone label.
+    /// Returns the driver and its handle of the storage; `None` if unknown. `zones` is the volume's zone label.
     pub(crate) fn handle(&self, zones: Option<&str>) -> Option<(&'static str, String)> {
         let named = |source: &Option<WireStorage>| {
             source.as_ref().map(|storage| storage.name.clone()).filter(|name| !name.is_empty())
@@ -62,7 +62,7 @@ impl WireInTree {
     }
 }
 
-/// `vol-1`, `aws:///vol-1` and `aws://ZONE/vol-1` are all `vol-1`.
+/// Returns `vol-1` for `vol-1`, `aws:///vol-1` and `aws://ZONE/vol-1`.
 fn block_store_handle(name: &str) -> Option<&str> {
     let id = match name.strip_prefix("aws://") {
         Some(rest) => rest.split_once('/')?.1,
@@ -72,7 +72,7 @@ fn block_store_handle(name: &str) -> Option<&str> {
     (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(id)
 }
 
-/// A disk of one zone, or of a region of several (`a__b`). The driver adds its own project.
+/// Returns the handle of a disk in one zone, or in a region of several (`a__b`). The driver adds its own project.
 fn persistent_disk_handle(name: &str, zones: &str) -> Option<String> {
     let zones: Vec<&str> = zones.split("__").filter(|zone| !zone.is_empty()).collect();
     let region = |zone: &str| zone.rsplit_once('-').map(|(region, _)| region.to_owned());

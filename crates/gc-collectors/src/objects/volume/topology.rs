@@ -1,4 +1,4 @@
-//! Where a volume can be reached from: the required node affinity of a PersistentVolume.
+//! The nodes that can reach a volume: the required node affinity of a PersistentVolume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Labels of a node, or of the topology that a driver serves.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The nodes that a volume can be reached from: all that match one of the terms.
+/// Nodes that can reach a volume: all that match one of the terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity(Vec<Vec<Requirement>>);
 
@@ -41,7 +41,7 @@ struct WireTerm {
 }
 
 impl WireAffinity {
-    /// The affinity, if anything is required.
+    /// Returns the affinity, if anything is required.
     pub(crate) fn read(self) -> Option<Affinity> {
         let terms = self.required?.node_selector_terms.unwrap_or_default();
         let requirements = |term: WireTerm| {
@@ -53,8 +53,7 @@ impl WireAffinity {
 }
 
 impl Affinity {
-    /// Reports whether a node with these labels (and its name as `metadata.name`) matches. An empty term matches
-    /// none.
+    /// Reports whether a node with these labels (and its name as `metadata.name`) matches. An empty term matches no node.
     #[must_use]
     pub fn fits(&self, labels: &Labels) -> bool {
         let term_fits = |term: &Vec<Requirement>| {
@@ -119,7 +118,7 @@ mod tests {
             (one("zone", "Like", json!(["a"])), false),
             (json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]), true),
             (json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]), false),
-            // Both of a term, any of several terms.
+            // All requirements of a term must match, but only one of several terms.
             (
                 json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}],
                     "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]),

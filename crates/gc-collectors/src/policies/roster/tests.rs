@@ -20,14 +20,14 @@ fn number(_: &str, kind: &str) -> ResourceId {
     ResourceId(if kind == "Job" { 1 } else { 2 })
 }
 
-/// An enforced policy that selects all objects of a kind that are older than an hour.
+/// Returns an enforced policy that selects all objects of a kind that are older than an hour.
 fn policy(name: &str, kind: &str, generation: i64) -> Value {
     let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
     json!({"metadata": {"name": name, "uid": format!("{name}-uid"), "generation": generation},
         "spec": {"target": {"apiVersion": api_version, "kind": kind}, "maxAge": "1h", "enforce": true}})
 }
 
-/// The policy with the status in which another process has shown what it would do.
+/// Returns the policy with a status in which another process has shown what it would do.
 fn shown(mut policy: Value) -> Value {
     policy["status"] = json!({"observedGeneration": policy["metadata"]["generation"],
         "observedSpec": digest(&policy["spec"]), "due": 1});
@@ -49,7 +49,7 @@ fn tick(roster: &mut Roster, milliseconds: i64) {
     roster.tick(at(milliseconds), at(milliseconds));
 }
 
-/// The number of the watch of a kind.
+/// Returns the number of the watch of a kind.
 fn watch_of(roster: &Roster, kind: &str) -> u64 {
     let mut found = roster.watches().iter().filter(|(_, watch)| *watch.target.kind == *kind);
     let number = *found.next().unwrap().0;
@@ -74,12 +74,12 @@ fn observe_object(roster: &mut Roster, number: u64, name: &str) {
     roster.observe(number, Observation::Observed { namespace: "shop".into(), name: name.into(), looks });
 }
 
-/// The deletions requested now, by policy.
+/// Returns the deletions requested now, by policy.
 fn wanted(roster: &mut Roster) -> Vec<(Member, Effect)> {
     std::iter::from_fn(|| roster.poll_effect(|_| true)).collect()
 }
 
-/// Policy and object of each deletion.
+/// Returns policy and object of each deletion.
 fn names(wanted: &[(Member, Effect)]) -> Vec<String> {
     let name = |(member, effect): &(Member, Effect)| match &effect.request {
         Request::Delete { key, .. } => format!("{} {}", member.name, key.name),
@@ -88,7 +88,7 @@ fn names(wanted: &[(Member, Effect)]) -> Vec<String> {
     wanted.iter().map(name).collect()
 }
 
-/// The object of a policy as a server stores it with a status.
+/// Returns the object of a policy as a server stores it with a status.
 fn stored(policy: &Value, write: &StatusWrite) -> Value {
     let mut stored = policy.clone();
     stored["status"] = write.patch["status"].clone();
@@ -110,9 +110,9 @@ fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
     written
 }
 
-/// Found by the simulator (seed 45871): while the shared watch was restarted for another policy, a policy continued
-/// to delete by what the former watch had delivered. A policy that depends on the time has a watch of its own, which
-/// is restarted each minute and does not show in the statuses.
+/// Found by the simulator (seed 45871): while the shared watch was restarted for another policy, a policy continued to delete by
+/// what the former watch had delivered. A policy that depends on the time has its own watch, which is restarted each minute and
+/// does not show in the statuses.
 #[test]
 fn conditions_that_depend_on_the_time_are_evaluated_again() {
     let mut timed = shown(policy("timed", "Pod", 1));
@@ -154,7 +154,7 @@ fn nothing_is_deleted_while_a_shared_watch_restarts() {
     let after = watch_of(&roster, "Job");
     assert_ne!(before, after);
     assert_eq!(wanted(&mut roster), []);
-    // Deliveries of the former watch do not count any more.
+    // Observations from the former watch no longer count.
     list(&mut roster, before, &["b"]);
     tick(&mut roster, 3);
     assert_eq!(wanted(&mut roster), []);
@@ -162,18 +162,18 @@ fn nothing_is_deleted_while_a_shared_watch_restarts() {
     observe_object(&mut roster, after, "c");
     assert_eq!(wanted(&mut roster), []);
     roster.observe(after, Observation::Synced);
-    // The first has begun its run before, and the next one comes after a pause.
+    // The first policy has begun its run already, and the next run follows after a pause.
     tick(&mut roster, 15_000);
     assert_eq!(names(&wanted(&mut roster)), ["first c", "second c"]);
 
-    // The object is gone again: the watch restarts, for the one remaining policy.
+    // The other policy is gone: the watch restarts, for the remaining one.
     roster.removed("second");
     tick(&mut roster, 40_000);
     assert_eq!(wanted(&mut roster), []);
     assert_eq!(roster.watches()[&watch_of(&roster, "Job")].members.len(), 1);
 }
 
-/// While the policies are listed, the watches of before go on; what they deliver was assessed by the policies of before.
+/// While the policies are listed, the existing watches continue; their observations were assessed by the former policies.
 #[test]
 fn a_policy_that_is_found_changed_in_a_list_does_not_act_by_its_former_watch() {
     let mut later = policy("p", "Job", 2);
@@ -181,7 +181,7 @@ fn a_policy_that_is_found_changed_in_a_list_does_not_act_by_its_former_watch() {
     let mut recreated = policy("p", "Job", 1);
     recreated["metadata"]["uid"] = "another".into();
     let same = policy("p", "Job", 1);
-    // Columns: state of the policy, whether the clock is set, and the objects that are deleted in the end.
+    // Columns: state of the policy, whether the clock is set, and the objects that are eventually deleted.
     let cases = [
         ("changed", later, false, &[][..]),
         ("recreated", recreated, false, &["p a"]),
@@ -208,7 +208,7 @@ fn a_policy_that_is_found_changed_in_a_list_does_not_act_by_its_former_watch() {
     }
 }
 
-/// Watches change with the set of policies that share them, and with nothing else.
+/// Watches change only with the set of policies that share them.
 #[test]
 fn a_watch_stays_while_its_policies_stay() {
     let mut roster = roster(&[policy("a", "Job", 1), policy("b", "ConfigMap", 1)]);
@@ -225,14 +225,14 @@ fn a_watch_stays_while_its_policies_stay() {
     // Nothing is watched for an invalid policy.
     roster.observed(&json!({"metadata": {"name": "b", "uid": "b-uid", "generation": 2}}), number).unwrap();
     assert!(roster.watches().values().all(|watch| *watch.target.kind == *"Job"));
-    // Nothing remains of policies that a list does not contain.
+    // Nothing remains of policies that are not in a list.
     roster.list_started();
     roster.synced();
     assert!(roster.watches().is_empty());
     assert_eq!(roster.next_wakeup(|_| true), (None, None));
 }
 
-/// A status is about the specification that it names, however the generations are counted.
+/// A status is about the specification that it names, however generations are counted.
 #[test]
 fn only_a_status_of_this_very_specification_shows_it() {
     let now = policy("p", "Job", 3);
@@ -253,7 +253,7 @@ fn only_a_status_of_this_very_specification_shows_it() {
         list(&mut roster, watch, &["a"]);
         tick(&mut roster, 1);
         assert_eq!(!wanted(&mut roster).is_empty(), acts, "{status}");
-        // It is shown then, and acts.
+        // Then it has been shown, and acts.
         say_all(&mut roster, std::slice::from_ref(&now), 1_000);
         assert_eq!(!wanted(&mut roster).is_empty(), !acts, "{status}");
     }
@@ -270,15 +270,15 @@ fn a_status_is_written_once_and_then_when_something_changes() {
     list(&mut roster, watch, &[]);
     let first = roster.statuses();
     assert_eq!(first.len(), 1);
-    // One at a time.
+    // Only one write at a time.
     tick(&mut roster, 60_000);
     assert_eq!(roster.statuses().len(), 0);
     assert_eq!(roster.next_wakeup(|_| true), (None, None));
-    // It could not be written: again, later.
+    // It could not be written, so it is retried later.
     roster.written(&first[0], None);
     assert_eq!(roster.statuses().len(), 0);
     assert_eq!(roster.next_wakeup(|_| true).1, Some(at(60_000 + STATUS_RETRY_MILLISECONDS)));
-    // The first one written shows what would be deleted, the second says that it was shown.
+    // The first status shows what would be deleted, the second that this was shown.
     assert_eq!(say_all(&mut roster, &policies, 66_000), 2);
     assert_eq!(roster.next_wakeup(|_| true), (None, None), "it is not checked while nothing changes");
     assert_eq!(say_all(&mut roster, &policies, 100_000), 0);
@@ -358,7 +358,7 @@ fn too_many_are_left_alone() {
         roster.observed(&policy(&format!("p{index}"), "Job", 1), number).unwrap();
     }
     assert_eq!(roster.observed(&policy("more", "Job", 1), number), Err(TooManyPolicies));
-    // One that is there may still change.
+    // A policy that is already active may still change.
     assert_eq!(roster.observed(&policy("p7", "Job", 2), number), Ok(()));
     roster.removed("p7");
     assert_eq!(roster.observed(&policy("more", "Job", 1), number), Ok(()));
@@ -382,8 +382,8 @@ fn a_problem_is_reported_once() {
 }
 
 proptest! {
-    /// However policies are created, changed, deleted and listed: each valid one shares one watch, of its kind, and
-    /// no policy acts before the list of its present watch is complete.
+    /// However policies are created, changed, deleted and listed, each valid one shares the one watch of its kind, and no policy
+    /// acts before the list of its current watch is complete.
     #[test]
     fn each_policy_has_one_watch_and_waits_for_its_list_before_it_acts(
         steps in prop::collection::vec((0_u8..6, 0_usize..4, 0_usize..2, 1_i64..4), 0..60),
@@ -428,7 +428,7 @@ proptest! {
     }
 }
 
-/// An object that was due by a clock that was ahead is not deleted when the clock is corrected.
+/// An object that was due by a fast clock is not deleted when the clock is corrected.
 #[test]
 fn a_clock_that_is_set_back_makes_nothing_due() {
     const HOUR: i64 = 3_600_000;
@@ -454,8 +454,8 @@ fn a_clock_that_is_set_back_makes_nothing_due() {
     assert_eq!(names(&wanted(&mut roster)), ["p a"]);
 }
 
-/// While the policies are listed again, none of them deletes: those that the list will not contain were deleted, perhaps with the
-/// definition of their kind, whose list then fails for ever.
+/// While the policies are listed again, none of them deletes: those that will not be in the list were deleted, perhaps with their
+/// definition, in which case the list fails forever.
 #[test]
 fn policies_that_may_be_gone_delete_nothing() {
     let mut roster = roster(&[shown(policy("a", "Job", 1))]);
@@ -469,7 +469,7 @@ fn policies_that_may_be_gone_delete_nothing() {
     roster.observed(&shown(policy("a", "Job", 1)), self::number).unwrap();
     roster.synced();
     assert_eq!(wanted(&mut roster).len(), 1);
-    // Without it, nothing is left to delete.
+    // Without the policy, nothing is left to delete.
     roster.list_started();
     roster.synced();
     assert_eq!(wanted(&mut roster).len(), 0);

@@ -1,11 +1,11 @@
-//! Laws of policies, whatever the objects and the specs.
+//! Properties of policies for any objects and specs.
 
 use proptest::prelude::*;
 
 use super::*;
 
 proptest! {
-    /// However objects are created, changed, deleted and age: the due ones are those that the rules select.
+    /// However objects are created, changed, deleted and age, the due ones are those that the rules select.
     #[test]
     fn what_is_due_is_what_the_rules_say(
         count in 0_i64..4,
@@ -48,7 +48,7 @@ proptest! {
         }
     }
 
-    /// Every spec is parsed, or its errors are reported.
+    /// Every spec is either parsed, or its errors are reported.
     #[test]
     fn no_spec_panics(age in "\\PC{0,12}", schedule in "\\PC{0,16}", condition in "\\PC{0,24}", path in "\\PC{0,12}") {
         let _ = Policy::compile(&spec(json!({

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// The object that an effect announces, and its message.
+/// Returns the object that an effect announces, and its message.
 fn noticed(effect: &Effect) -> (String, String) {
     let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.reason, effect.reason.code()), ("RetentionNotice", "DeletionNotice"));
     (note.about.name.to_string(), note.message.clone())
 }
 
-/// Each object is announced once, a day before its deletion; one that is already due waits a day from its notice.
+/// Each object is announced once, a day before its deletion; one that is already due waits for a day after its notice.
 #[test]
 fn a_deletion_is_announced_and_waits() {
     let rules = json!({"maxAge": "48h", "notice": {"before": "24h"}});
@@ -34,7 +34,7 @@ fn a_deletion_is_announced_and_waits() {
     engine.tick(at(24 * HOUR));
     let gone: BTreeSet<String> = deleted_now(&mut engine).into_iter().collect();
     assert_eq!(gone, BTreeSet::from(["old".to_owned(), "middle".to_owned()]));
-    // Its notice came late, and its deletion is as late.
+    // Its notice was late, so its deletion is equally late.
     engine.tick(at(48 * HOUR - 2));
     assert_eq!(deleted_now(&mut engine), [""; 0]);
     engine.tick(at(48 * HOUR - 1));

@@ -10,10 +10,10 @@ use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::entry::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
 use crate::objects::{Cache, Claim, Facts, Kind, Pod, drop_from};
 
-/// The finalizer of claims.
+/// Finalizer of claims.
 pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "protection of claims",
     name: "persistentvolumeclaim-protection-controller",
@@ -31,8 +31,8 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// Reports whether a pod blocks the deletion of a claim in its namespace. A finished pod does as long as it
-/// exists; one without a node does not, for no kubelet starts a pod whose claim is terminating.
+/// Reports whether a pod blocks the deletion of a claim in its namespace. A finished pod does as long as it exists; one without a
+/// node does not, because no kubelet starts a pod whose claim is terminating.
 #[must_use]
 pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
     let shut_down = pod.meta.deleting && pod.without_grace;
@@ -63,12 +63,12 @@ impl Question {
     }
 }
 
-/// A live list of the pods of a namespace that is in progress.
+/// A live list of the pods of a namespace, in progress.
 #[derive(Debug, Default)]
 struct LiveList {
-    /// The claims that no observed pod used before it began.
+    /// Claims that no observed pod used before it began.
     asked: BTreeSet<(Question, ObjectKey)>,
-    /// Those of them that it found in use.
+    /// Those of these claims that it has found in use.
     used: BTreeSet<(Question, ObjectKey)>,
 }
 
@@ -76,18 +76,18 @@ struct LiveList {
 #[derive(Debug)]
 pub struct ClaimProtection {
     claims: Cache<Claim>,
-    /// Pods with claims only.
+    /// Pods that have claims.
     pods: Cache<Pod>,
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     lists: BTreeMap<Arc<str>, LiveList>,
-    /// The claims for the next list of a namespace.
+    /// Claims for the next list of each namespace.
     waiting: BTreeMap<Arc<str>, BTreeSet<(Question, ObjectKey)>>,
     not_before: BTreeMap<Arc<str>, Timestamp>,
-    /// Claims that no pod used: when they were already terminating, and while they lived.
+    /// Claims that no pod used: when they were already terminating, and while they were living.
     unused: BTreeMap<(Question, ObjectKey), Uid>,
-    /// True if claims that live get the condition `Unused`.
+    /// True if living claims get the condition `Unused`.
     reports_unused: bool,
-    /// The pending value of that condition, and since when.
+    /// Pending value of that condition, and since when.
     noticed: BTreeMap<ObjectKey, (bool, Timestamp)>,
 }
 
@@ -98,7 +98,7 @@ impl Default for ClaimProtection {
 }
 
 impl ClaimProtection {
-    /// With `reports_unused`, claims that live also get the condition `Unused`.
+    /// Creates the controller. With `reports_unused`, living claims also get the condition `Unused`.
     #[must_use]
     pub fn new(reports_unused: bool) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl ClaimProtection {
         pod.claims.iter().map(|used| Kind::Claim.key(&pod.meta.namespace, &used.claim))
     }
 
-    /// A pod no longer uses its claims: those that are terminating may be removed.
+    /// Handles a pod that no longer uses its claims: those that are terminating may be removed.
     fn drop_pod(&mut self, key: &ObjectKey, pod: &Pod, dirty: &mut Vec<ObjectKey>) {
         for claim in Self::claims_of(pod) {
             drop_from(&mut self.users, &claim, key);
@@ -168,8 +168,8 @@ impl ClaimProtection {
         }
     }
 
-    /// Claims are listed again, perhaps because a backup was restored: earlier findings belong to another history, in
-    /// which other pods used them.
+    /// Forgets earlier findings when claims are listed again, perhaps because a backup was restored: they belong to another
+    /// history, in which other pods used the claims.
     fn doubt(&mut self) {
         self.unused.clear();
         for (namespace, list) in &mut self.lists {
@@ -197,7 +197,7 @@ impl ClaimProtection {
         users.any(|pod| question.answers(claim, pod))
     }
 
-    /// The result of a live list, or a request for one.
+    /// Returns the result of a live list, or a request for one.
     fn ask_pods(&mut self, question: Question, claim: &Claim, now: Timestamp) -> Decision {
         let namespace = &claim.meta.namespace;
         let asked = (question, Kind::Claim.key(namespace, &claim.meta.name));
@@ -232,7 +232,7 @@ impl ClaimProtection {
         self.ask_pods(Question::Held, claim, now)
     }
 
-    /// The update of the condition `Unused` of a living claim; `None` if it is up to date.
+    /// Returns the update of the condition `Unused` for a living claim; `None` if it is up to date.
     fn decide_condition(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Option<Decision> {
         let proof = (Question::Referred, key.clone());
         let unused = if self.is_used(Question::Referred, key, claim) {

@@ -1,8 +1,8 @@
-//! Protection of VolumeAttributesClasses in use (spec `cluster-collectors.md`, section 21): a finalizer holds a class as long as a
+//! Protection of VolumeAttributesClasses in use (spec `cluster-collectors.md`, section 21): a finalizer keeps a class as long as a
 //! claim or a volume names it.
 //!
-//! Upstream looks in its caches alone, so that a class may go under a claim that has just been created; here live lists of
-//! claims and volumes must show that none names it.
+//! Upstream consults only its caches, so it may delete the class of a claim that has just been created. Here, live lists of claims
+//! and volumes must show that none names it.
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +18,12 @@ use crate::entry::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
 pub use crate::objects::AttributesClass;
 use crate::objects::{Cache, Claim, Facts, Kind, Volume, drop_from};
 
-/// The finalizer of classes.
+/// Finalizer of classes.
 const FINALIZER: &str = "kubernetes.io/vac-protection";
-/// The kinds whose objects name classes, in the order in which they are listed.
+/// Kinds whose objects name classes, in the order in which they are listed.
 const USERS: [Kind; 2] = [Kind::Claim, Kind::Volume];
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "protection of VolumeAttributesClasses",
     name: "volumeattributesclass-protection-controller",
@@ -41,26 +41,26 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// The classes that a claim names, in its specification or its status.
+/// Returns the classes that a claim names, in its specification or its status.
 fn named_by_claim(claim: &Claim) -> BTreeSet<Arc<str>> {
     let all = std::iter::once(&claim.attributes_class).chain(&claim.status_attributes_classes);
     all.filter(|name| !name.is_empty()).cloned().collect()
 }
 
-/// The class that a volume names.
+/// Returns the class that a volume names.
 fn named_by_volume(volume: &Volume) -> BTreeSet<Arc<str>> {
     Some(&volume.attributes_class).filter(|name| !name.is_empty()).cloned().into_iter().collect()
 }
 
-/// The live lists for a class that is being deleted.
+/// Live lists for a class that is being deleted.
 #[derive(Debug)]
 struct Search {
     uid: Uid,
-    /// The kind that is being listed.
+    /// Kind that is being listed.
     listing: Option<Kind>,
     /// True if the list shows that the class is used.
     used: bool,
-    /// The kinds of which no object names the class.
+    /// Kinds without an object that names the class.
     without: BTreeSet<Kind>,
 }
 
@@ -72,10 +72,10 @@ pub struct AttributesClassProtection {
     claims: Cache<Claim>,
     /// Volumes that name a class.
     volumes: Cache<Volume>,
-    /// The claims and volumes that name a class, by its name.
+    /// Claims and volumes that name a class, by its name.
     users: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     searches: BTreeMap<ObjectKey, Search>,
-    /// When a class may be searched for again.
+    /// Time before which a class is not searched for again.
     not_before: BTreeMap<ObjectKey, Timestamp>,
 }
 
@@ -93,7 +93,7 @@ impl Default for AttributesClassProtection {
 }
 
 impl AttributesClassProtection {
-    /// An object named these classes before, and names those now.
+    /// Updates the classes that an object names.
     fn renamed(
         &mut self,
         user: &ObjectKey,
@@ -140,14 +140,14 @@ impl AttributesClassProtection {
         }
     }
 
-    /// A live list of a kind shows an object that names these classes.
+    /// Records that a live list of a kind shows an object that names these classes.
     fn found(&mut self, kind: Kind, names: &BTreeSet<Arc<str>>) {
         for (class, search) in &mut self.searches {
             search.used |= search.listing == Some(kind) && names.contains(&class.name);
         }
     }
 
-    /// A kind is listed again, perhaps because a backup was restored: what earlier lists showed counts no longer.
+    /// Forgets a kind's earlier findings when it is listed again, perhaps because a backup was restored.
     fn doubt(&mut self, kind: Kind) {
         for search in self.searches.values_mut() {
             search.without.remove(&kind);

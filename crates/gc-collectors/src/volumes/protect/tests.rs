@@ -125,7 +125,7 @@ fn next(engine: &mut Engine<ClaimProtection>) -> Option<(EffectId, String)> {
     engine.poll_effect().map(|effect| (effect.id, show(&effect.request)))
 }
 
-/// All requests, each answered as done.
+/// Returns all requests, answering each as applied.
 fn settle(engine: &mut Engine<ClaimProtection>) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some((id, text)) = next(engine) {
@@ -196,7 +196,7 @@ fn the_scenarios_of_changing_pods() {
     }
 }
 
-/// PVC-T19: scheduled between the list and the removal.
+/// PVC-T19: the pod is scheduled between the list and the removal.
 #[test]
 fn a_pod_that_gets_a_node_meanwhile_keeps_the_claim() {
     let mut engine = engine(vec![held("a")], vec![pod("p", "u", "", "Pending", &direct("a"), None)]);
@@ -206,12 +206,12 @@ fn a_pod_that_gets_a_node_meanwhile_keeps_the_claim() {
     assert_eq!(next(&mut engine), None);
 }
 
-/// PVC-T10: the watch lags, and the live list knows better.
+/// PVC-T10: the watch lags, but the live list has the pod.
 #[test]
 fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
     let mut engine = engine(vec![held("a"), held("b")], vec![]);
     let (list, _) = next(&mut engine).unwrap();
-    // The second claim waits for a list that begins after it was decided on.
+    // The second claim waits for a list that begins after it was decided.
     assert_eq!(next(&mut engine), None);
     let user = pod("p", "u", "n", "Running", &direct("a"), None);
     engine.observe(Observation::Found(Facts::Pod(user.clone())));
@@ -224,8 +224,8 @@ fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
     assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
 }
 
-/// A backup was restored, and the same claim is deleted again while a pod uses it: what a live list found before, or
-/// finds that was requested before, does not apply.
+/// A backup was restored, and the same claim is deleted again while a pod uses it: earlier live lists, and those still in flight,
+/// do not apply.
 #[test]
 fn after_a_new_list_of_claims_pods_are_listed_again() {
     let relist = |engine: &mut Engine<ClaimProtection>| {
@@ -271,7 +271,7 @@ fn what_fails_is_repeated() {
     assert_eq!(settle(&mut engine), ["list other", "other/b []"]);
 }
 
-/// A living claim, with this state of the condition `Unused`.
+/// Returns a living claim, with this state of the condition `Unused`.
 fn living(finalizers: &[&str], unused: Option<&str>) -> Claim {
     let conditions: Vec<Value> =
         unused.iter().map(|state| json!({"type": "Unused", "status": state})).collect();
@@ -312,11 +312,11 @@ fn the_condition_says_whether_a_pod_refers_to_the_claim() {
         let mut engine = engine_of(ClaimProtection::new(true), vec![claim], pods);
         assert_eq!(settle(&mut engine), expected, "{scenario}");
     }
-    // Without the option nothing is reported.
+    // Without the option, nothing is reported.
     assert_eq!(settle(&mut engine(vec![living(with, None)], vec![])), [] as [&str; 0]);
 }
 
-/// PVC-T23 once more: a pod that the watch has not delivered yet; and PVC-T26: the condition is before the finalizer.
+/// PVC-T23 once more: a pod that the watch has not delivered yet; and PVC-T26: the condition comes before the finalizer.
 #[test]
 fn the_condition_follows_pods_that_come_and_go() {
     let user = || pod("p", "u", "", "Pending", &direct("a"), None);
@@ -341,7 +341,7 @@ fn the_condition_follows_pods_that_come_and_go() {
     );
     engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("True")))));
     assert_eq!(settle(&mut engine), [] as [&str; 0]);
-    // The result of one list does not apply once a pod came and was deleted.
+    // The result of one list does not apply once a pod has come and was deleted.
     engine.observe(Observation::Observed(Facts::Pod(user())));
     engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("False")))));
     assert_eq!(settle(&mut engine), [] as [&str; 0]);
@@ -349,7 +349,7 @@ fn the_condition_follows_pods_that_come_and_go() {
     assert_eq!(settle(&mut engine)[0], "list shop");
 }
 
-/// That nothing refers to a living claim does not say what blocks it once it is terminating.
+/// Even if nothing refers to a living claim, something may block it once it is terminating.
 #[test]
 fn a_claim_that_was_unused_while_it_lived_is_checked_again_when_it_is_deleted() {
     let mut engine = engine_of(ClaimProtection::new(true), vec![living(&[CLAIM_FINALIZER], None)], vec![]);

@@ -1,5 +1,5 @@
-//! The condition `Unused` of claims (spec `cluster-collectors.md`, 7.6; upstream's gate
-//! `PersistentVolumeClaimUnusedSinceTime`): since when no pod refers to a claim, or whether one does.
+//! The condition `Unused` of claims (spec `cluster-collectors.md`, 7.6; upstream's gate `PersistentVolumeClaimUnusedSinceTime`):
+//! since when no pod has referred to a claim, or that one does.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::engine::{Decision, reason};
 use crate::objects::{Claim, Kind, Phase, Pod, UNUSED_CONDITION, time_text};
 
-/// Reports whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
+/// Reports whether a pod refers to a claim in its namespace and has not ended, with or without a node.
 pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
     let own = claim.controller.as_ref() == Some(&pod.meta.uid);
     let ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed) || (pod.meta.deleting && pod.idle);
@@ -19,7 +19,7 @@ pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
         && pod.claims.iter().any(|used| names(&used.claim) && (!used.ephemeral || own))
 }
 
-/// The condition set: `unused` since `since`.
+/// Returns the update of the condition to `unused` since `since`.
 pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Decision {
     let meta = &claim.meta;
     let (status, why, message) = if unused {

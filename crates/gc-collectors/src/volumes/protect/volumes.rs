@@ -1,4 +1,4 @@
-//! Protection of volumes that are bound (spec `cluster-collectors.md`, section 8).
+//! Protection of bound volumes (spec `cluster-collectors.md`, section 8).
 
 use gc_types::{ObjectKey, Timestamp};
 
@@ -7,10 +7,10 @@ use crate::engine::{Collector, Decision, Observation};
 use crate::entry::{CollectorEntry, WATCH_PATCH, Watches, rule};
 use crate::objects::{Cache, Facts, Kind, Volume};
 
-/// The finalizer of volumes.
+/// Finalizer of volumes.
 pub const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Its entry in the table.
+/// Entry of this collector in the table of collectors.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     summary: "protection of volumes",
     name: "persistentvolume-protection-controller",
@@ -24,7 +24,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     rules: &[rule("", "persistentvolumes", WATCH_PATCH)],
 };
 
-/// The decision about a volume's protection: its phase alone decides.
+/// Returns the decision about a volume's protection, which depends only on its phase.
 #[must_use]
 pub fn volume_verdict(volume: &Volume) -> Decision {
     match protection(&volume.meta, &volume.finalizers, VOLUME_FINALIZER) {

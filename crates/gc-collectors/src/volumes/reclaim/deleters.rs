@@ -1,4 +1,4 @@
-//! Component that deletes the storage of a volume, with the annotation and finalizers that name it.
+//! Component that deletes the storage of a volume, and the annotation and finalizers that name it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::objects::{Source, Volume, in_tree};
 /// Storage that this process can delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleters {
-    /// CSI drivers that are reachable from here, by name.
+    /// Names of CSI drivers that can be reached from here.
     pub drivers: BTreeSet<Arc<str>>,
-    /// True if host paths of this machine are deleted.
+    /// True if host paths on this machine are deleted.
     pub host_path: bool,
-    /// The topology that the drivers serve, where each node has a driver of its own; empty if they serve all volumes.
+    /// Topology that the drivers serve, if each node has its own; empty if they serve all volumes.
     pub topology: Labels,
 }
 
@@ -28,12 +28,12 @@ pub(super) enum Deleter {
     Ours(Storage),
     /// Another component, which only waits for the phase `Released`.
     External,
-    /// None can, for this reason.
+    /// No component can, for this reason.
     Missing(String),
 }
 
 impl Deleters {
-    /// Reports whether the volume belongs to a CSI driver of ours (spec 9.3).
+    /// Reports whether the volume belongs to one of these CSI drivers (spec 9.3).
     pub(super) fn csi(&self, volume: &Volume) -> bool {
         let known = |name: &Option<Arc<str>>| name.as_ref().is_some_and(|name| self.drivers.contains(name));
         match (&volume.provisioned_by, &volume.source) {
@@ -107,20 +107,20 @@ impl Deleters {
         Deleter::Ours(Storage::Csi { driver: Arc::clone(driver), handle: Arc::clone(handle), secret })
     }
 
-    /// The correct value of the annotation `migrated-to`, if it differs (spec 6.4); null removes it.
+    /// Returns the correct value of the annotation `migrated-to` if it differs (spec 6.4); null removes it.
     pub(super) fn migration(volume: &Volume) -> Option<Value> {
         let plugin = volume.provisioned_by.as_ref()?;
         let wanted = in_tree::driver(plugin);
         (volume.migrated_to.as_deref() != wanted).then(|| wanted.into())
     }
 
-    /// The correct finalizers (spec 6.4 and 9.4).
+    /// Returns the correct finalizers (spec 6.4 and 9.4).
     pub(super) fn finalizers(&self, volume: &Volume) -> Vec<Arc<str>> {
         let mut left = volume.finalizers.clone();
         let has = |list: &[Arc<str>], name: &str| list.iter().any(|present| **present == *name);
         let deletes = *volume.policy == *"Delete";
         let add = |list: &mut Vec<Arc<str>>, name: &str| {
-            // The server refuses to add one to a terminating object (BEAT-PV-8).
+            // The server refuses to add a finalizer to a terminating object (BEAT-PV-8).
             if !volume.meta.deleting && !has(list, name) {
                 list.push(name.into());
             }

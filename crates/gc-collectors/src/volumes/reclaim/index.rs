@@ -1,4 +1,4 @@
-//! The reclaimer's volumes, claims and attachments, and their indexes.
+//! Volumes, claims and attachments of the reclaimer, and their indexes.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl VolumeReclaim {
         }
         if let Some(storage) = storage_of(volume) {
             drop_from(&mut self.by_storage, &storage, key);
-            // A volume that shared it may be deleted now; a directory may have been inside any other.
+            // A volume that shared this storage may be deleted now; a directory may have been inside any other.
             let shared = |other: &(Arc<str>, Arc<str>)| {
                 *other == storage || (*storage.0 == *DRIVERLESS && *other.0 == *DRIVERLESS)
             };

@@ -11,20 +11,20 @@ mod proofs;
 mod scenarios;
 
 const DRIVER: &str = "disk.example.com";
-/// A driver that has taken an in-tree plugin over.
+/// A driver that has replaced an in-tree plugin.
 const BLOCK_DRIVER: &str = "ebs.csi.aws.com";
 
 fn at(milliseconds: i64) -> Timestamp {
     Timestamp(1_800_000_000_000 + milliseconds)
 }
 
-/// A cluster of volumes, claims and attachments, as JSON, and the storage behind it.
+/// A cluster of volumes, claims and attachments as JSON, and the storage behind it.
 struct World {
     engine: Engine<VolumeReclaim>,
     objects: BTreeMap<ObjectKey, Value>,
     version: u64,
     now: i64,
-    /// The answers of the storage.
+    /// Answer of the storage to all calls.
     answer: Result<(), StorageFailure>,
     /// Every effect, as text.
     log: Vec<String>,
@@ -47,7 +47,7 @@ fn claim_key(name: &str) -> ObjectKey {
     Kind::Claim.key(&"shop".into(), &name.into())
 }
 
-/// A volume that was bound to the claim `data`, which does not exist.
+/// Returns a volume that was bound to the claim `data`, which does not exist.
 fn volume(name: &str, more: &Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name, "uid": format!("u-{name}"), "finalizers": ["kubernetes.io/pv-protection"]},
@@ -61,7 +61,7 @@ fn volume(name: &str, more: &Value) -> Value {
     object
 }
 
-/// JSON merge patch.
+/// Applies a JSON merge patch.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else { return };
     for (name, value) in patch {
@@ -149,7 +149,7 @@ impl World {
         })
     }
 
-    /// A server's answer to a guarded request.
+    /// Returns a server's response to a conditional request.
     fn guard(&self, key: &ObjectKey, uid: &Uid, version: Option<ResourceVersion>) -> Result<(), Outcome> {
         match self.observed(key) {
             Some(found) if found.uid == *uid => match version {
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Emulates finalizers: a terminating object without any is gone.
+    /// Emulates finalizers: a terminating object without any is removed.
     fn settle(&mut self, key: &ObjectKey) {
         let meta = &self.objects[key]["metadata"];
         let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// The law: what is retained, bound, attached or shared is never destroyed.
+    /// Asserts that storage that is retained, bound, attached or shared is never destroyed.
     fn may_be_destroyed(&self, key: &ObjectKey) {
         let object = &self.objects[key];
         let name = object["metadata"]["name"].clone();

@@ -22,12 +22,12 @@ const DEPENDENTS: usize = 2_000;
 const READERS: usize = 50;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Everything in the process has run when nothing has changed for so long.
+/// Time without changes after which everything in the process has run.
 const REST: Duration = Duration::from_millis(20);
-/// A change as text, with its reason and evidence.
+/// Maximum size of a change as text, with its reason and evidence.
 const LONGEST_CHANGE: usize = 4 << 10;
 
-/// Output of one reader.
+/// Output to one reader.
 #[derive(Clone, Default)]
 struct Read {
     pieces: Vec<Bytes>,
@@ -55,7 +55,7 @@ impl Read {
     }
 }
 
-/// Reads in the background until what it got is not looked for any more.
+/// Reads in the background until its output is no longer used.
 fn follow(mut body: UnsyncBoxBody<Bytes, gc_apiserver::CutOff>) -> watch::Receiver<Read> {
     let (sender, receiver) = watch::channel(Read::default());
     tokio::spawn(async move {
@@ -87,8 +87,8 @@ async fn start() -> (Up, Page) {
     (up, page)
 }
 
-/// Every reader of a cascade gets a bounded sample, in which nothing is missing from the counts; what is sent is written once for
-/// all readers of a user; and a reader that reads nothing costs nothing until it does.
+/// Every reader of a cascade gets a bounded sample with complete counts; what is sent is formatted once for all readers of a user;
+/// and a reader that reads nothing costs nothing until it does.
 #[tokio::test]
 async fn many_readers_of_a_cascade_get_samples_that_are_written_once() {
     let (up, page) = start().await;
@@ -111,7 +111,7 @@ async fn many_readers_of_a_cascade_get_samples_that_are_written_once() {
     }
     let feed = page.0.feed.clone();
     let open = || way.call(preflight::request(Method::GET, "/kubegc/v1/feed?from=0", None));
-    // It begins, and reads nothing until all is over.
+    // It opens the stream, and reads nothing until everything is over.
     let idle = open().await.into_body();
     let begun = Instant::now();
     let mut readers = Vec::new();

@@ -1,5 +1,4 @@
-//! Writes that make a collector delete or reveal objects on behalf of their authors: retention annotations, and
-//! policies.
+//! Writes that make a collector delete or reveal objects on behalf of their authors: retention annotations, and policies.
 
 use gc_collectors::expiry;
 use gc_collectors::policies::unused::{UNUSED_SEEN, UNUSED_SINCE};
@@ -10,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{PREFIX, marks};
 
-/// The permission to bring the deletion of an object nearer.
+/// Returns the permission to bring the deletion of an object nearer.
 pub(super) const fn of_mark() -> RequiredPermission {
     RequiredPermission {
         verb: "delete",
@@ -33,7 +32,7 @@ pub(super) fn is_deleted_sooner(new: &Value, old: &Value) -> bool {
         || expiry::deletes_sooner(&marks(new), &marks(old))
 }
 
-/// Returns the permissions to write a policy: it shows which objects meet a condition, and deletes them. A change that
+/// Returns the permissions required to write a policy, which shows which objects meet a condition, and deletes them. A change that
 /// leaves the specification alone needs none.
 pub(super) fn of_policy(new: &Value, old: Option<&Value>) -> Vec<RequiredPermission> {
     let spec = &new["spec"];
@@ -57,7 +56,7 @@ pub(super) fn of_policy(new: &Value, old: Option<&Value>) -> Vec<RequiredPermiss
     ]
 }
 
-/// Puts back the annotations and labels of ours and of other tools, as they are in `old`.
+/// Restores kubegc's and other tools' annotations and labels as they are in `old`.
 pub(super) fn restore(new: &mut Value, old: &Value) -> Vec<String> {
     let mut restored = Vec::new();
     for (map, is_label) in [("annotations", false), ("labels", true)] {

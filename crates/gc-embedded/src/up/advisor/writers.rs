@@ -1,4 +1,4 @@
-//! Users who may write, and not delete, against the server of `kubegc up`.
+//! Users who may write but not delete, against the server of `kubegc up`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Client {
     }
 }
 
-/// Where the rule comes from that users delete nothing by a collector.
+/// Source of the rule that users cannot delete through a collector.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     /// `kubegc up` itself.
@@ -86,7 +86,7 @@ impl World {
                 self.admin.create(&format!("{group}/{plural}"), &object).await;
             }
         }
-        // No subresource sets an annotation; a dry run changes nothing.
+        // A subresource cannot set an annotation, and a dry run changes nothing.
         let probe = json!({"metadata": {"annotations": {"kubegc.io/ttl": "1h"}}});
         while self.admin.send("PATCH", "/api/v1/namespaces/default/status?dryRun=All", MERGE, &probe).await.0
             == 200
@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-/// Rules to do everything but to delete.
+/// Returns rules to do everything except delete.
 fn writer() -> Value {
     let verbs = ["get", "list", "watch", "create", "update", "patch", "impersonate"];
     json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": verbs}])
@@ -167,7 +167,7 @@ async fn shop(rule: Rule) -> World {
     world
 }
 
-/// The annotations and labels of an object that a collector acts on.
+/// Returns the annotations and labels of an object that a collector acts on.
 async fn marked(world: &World, path: &str) -> Value {
     let object = world.admin.get(path).await;
     let mut marks = Vec::new();
@@ -179,7 +179,7 @@ async fn marked(world: &World, path: &str) -> Value {
     json!(marks)
 }
 
-/// Every way to write an object, with the marks of every tool.
+/// Users who may not delete cannot set an expiry, whatever way they write an object, with the marks of any tool.
 #[tokio::test]
 async fn whoever_may_not_delete_sets_no_expiry() {
     for rule in [Rule::BuiltIn, Rule::Policies] {
@@ -238,7 +238,7 @@ async fn no_expiry_by_writers(rule: Rule) {
     world.server.shutdown().await;
 }
 
-/// The mark that keeps the objects of a definition may be set with `update` alone, and not taken away.
+/// The mark that keeps the objects of a definition may be set with only `update`, but not removed.
 #[tokio::test]
 async fn whoever_may_not_delete_frees_no_objects_of_a_definition() {
     for rule in [Rule::BuiltIn, Rule::Policies] {
@@ -293,7 +293,7 @@ async fn no_expiry_by_subresources(rule: Rule) {
         for client in [&mallory, &world.admin] {
             for content_type in [MERGE, STRATEGIC] {
                 let (code, answer) = client.send("PATCH", path, content_type, &mark).await;
-                // `finalize` takes a PUT only, and some subresources ignore what else is sent.
+                // `finalize` accepts only a PUT, and some subresources ignore what else is sent.
                 assert!([expected(200), 200, 405].contains(&code), "{path}: {code} {answer}");
                 assert_eq!(marked(&world, object).await, json!([]), "{path}");
             }
@@ -320,7 +320,7 @@ async fn no_expiry_by_subresources(rule: Rule) {
     world.server.shutdown().await;
 }
 
-/// `delete` on the subresource alone, in another namespace or of another name is not permission to delete the object.
+/// `delete` on only the subresource, in another namespace or on another name is not permission to delete the object.
 #[tokio::test]
 async fn only_the_permission_to_delete_this_object_counts() {
     let world = shop(Rule::BuiltIn).await;
@@ -331,7 +331,7 @@ async fn only_the_permission_to_delete_this_object_counts() {
         json!([patch(), rule(&["delete"], &["configmaps"], &["other"]), rule(&["*"], &["pods/status"], &[])]);
     let others = world.grant("others", None, others).await;
     assert_eq!(others.send("PATCH", MAP, MERGE, &mark).await.0, 403);
-    // Neither does it let one give the object to an owner that does not exist.
+    // Nor does it permit setting an owner that does not exist.
     let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
     let owned = json!({"metadata": {"ownerReferences": owners}});
     others.send("PATCH", &format!("{POD}/status"), MERGE, &owned).await;
@@ -343,7 +343,7 @@ async fn only_the_permission_to_delete_this_object_counts() {
         let (code, answer) = owner.send("PATCH", path, MERGE, &mark).await;
         assert_eq!(code, 200, "{path}: {answer}");
     }
-    // A writer without the right to delete may extend or remove an existing mark.
+    // A writer without permission to delete may extend or remove an existing mark.
     let later = json!({"metadata": {"annotations": {"kubegc.io/ttl": "2h"}}});
     let removed = json!({"metadata": {"annotations": {"kubegc.io/ttl": null}}});
     for (body, code) in [(&later, 200), (&mark, 403), (&removed, 200), (&later, 403)] {
@@ -352,7 +352,7 @@ async fn only_the_permission_to_delete_this_object_counts() {
     world.server.shutdown().await;
 }
 
-/// A policy needs `list` and `delete` on what it is about, where it is about it.
+/// A policy requires `list` and `delete` on the objects that it is about, in all their namespaces.
 #[tokio::test]
 async fn a_policy_does_for_its_author_what_the_author_may_do() {
     for rule in [Rule::BuiltIn, Rule::Policies] {
@@ -411,7 +411,7 @@ async fn policies_of_writers(rule: Rule) {
         }
         assert_eq!(codes, expected, "{rule:?} {kind} {include}");
     }
-    // Neither does a change of an existing one, while one that leaves its specification alone does no harm.
+    // The same applies to changing an existing one, except for changes that leave its specification alone.
     world.admin.create(POLICIES, &policy("ConfigMap", json!(["default"]))).await;
     let path = format!("{POLICIES}/x");
     for (body, code) in [

@@ -1,6 +1,6 @@
-//! Sources of credentials, in the order of the AWS SDKs: keys in the environment, a web identity (IRSA), a container's
-//! endpoint (EKS Pod Identity, ECS), the role of the instance (IMDSv2). The environment chooses one of them, and one that it
-//! names and that cannot be used is an error: the role of the instance may be one of another account.
+//! Sources of credentials, in the order of the AWS SDKs: keys in the environment, a web identity (IRSA), a container's endpoint
+//! (EKS Pod Identity, ECS), the role of the instance (IMDSv2). The environment selects one of them. If it names one that cannot be
+//! used, that is an error, because the role of the instance may belong to another account.
 
 mod roles;
 
@@ -17,11 +17,11 @@ use crate::cloud::client::{Https, allowed, https};
 /// Keys for signing requests. Debug output hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Such as `AKIA…`.
+    /// Access key, such as `AKIA…`.
     pub access_key: String,
-    /// The secret key.
+    /// Secret key.
     pub secret_key: String,
-    /// The session token of a role.
+    /// Session token of a role.
     pub session_token: Option<String>,
 }
 
@@ -31,22 +31,22 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The metadata endpoint of instances.
+/// Metadata endpoint of instances.
 const METADATA: &str = "http://169.254.169.254";
-/// The host of relative URIs of container credentials.
+/// Host of relative URIs of container credentials.
 const CONTAINER_HOST: &str = "http://169.254.170.2";
-/// Hosts that may be asked for credentials over HTTP, besides this machine: they are of this instance.
+/// Hosts that may be asked for credentials over HTTP, besides this machine, because they belong to this instance.
 const INSTANCE_HOSTS: [&str; 5] =
     ["169.254.169.254", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "[fd00:ec2::254]"];
-/// The longest that keys of a role are cached; they are valid for a quarter of an hour at least.
+/// Maximum time for which keys of a role are cached; they are valid for at least a quarter of an hour.
 const ROLE_KEPT: Duration = Duration::from_mins(5);
 
-/// Where keys come from.
+/// Source of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     /// Keys that do not change.
     Keys(Credentials),
-    /// A role that is assumed with a token of the cluster.
+    /// A role that is assumed with a token from the cluster.
     WebIdentity { role: String, session: String, token_file: PathBuf, endpoint: String },
     /// An endpoint beside the container.
     Container { url: String, token: Option<Token> },
@@ -54,7 +54,7 @@ enum Origin {
     Instance { endpoint: String },
 }
 
-/// What authorizes a container at its endpoint.
+/// Authorization of a container at its endpoint.
 #[derive(Clone, PartialEq, Eq)]
 enum Token {
     File(PathBuf),
@@ -70,12 +70,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The value of a variable of the environment; an empty one counts as absent.
+/// Returns the value of an environment variable; an empty one counts as absent.
 fn of_process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// What the environment chooses, or why that cannot be used.
+/// Returns the source that the environment selects, or why it cannot be used.
 fn choose(variable: &dyn Fn(&str) -> Option<String>, region: &str) -> Result<Origin, String> {
     match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
         (Some(access_key), Some(secret_key)) => {
@@ -133,7 +133,7 @@ fn web_identity(
     Ok(Origin::WebIdentity { role, session, token_file, endpoint: endpoint.trim_end_matches('/').to_owned() })
 }
 
-/// Reports whether a URL may be asked for keys: any over HTTPS, and over HTTP those of this machine or instance.
+/// Reports whether a URL may be asked for keys: any over HTTPS, but over HTTP only those of this machine or instance.
 fn is_of_instance(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     allowed(&url)
@@ -156,8 +156,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Uses these keys, if there are any, and else what the environment chooses for a region. Fails if it chooses something
-    /// that is not supported.
+    /// Uses the given keys, or else the source that the environment selects for a region. Fails if that source is not supported.
     pub(crate) fn new(given: Option<Credentials>, region: &str, timeout: Duration) -> Result<Self, String> {
         let origin = given.map_or_else(|| choose(&of_process, region), |keys| Ok(Origin::Keys(keys)))?;
         Self::of(origin, timeout)
@@ -169,12 +168,12 @@ impl Source {
             Origin::Container { url, .. } => url,
             Origin::Keys(_) | Origin::Instance { .. } => "",
         };
-        // The authorities of a private bucket sign no endpoint of AWS.
+        // The authorities of a private bucket do not sign endpoints of AWS.
         let client = https(None, timeout, url.starts_with("https"))?;
         Ok(Self { origin, client, role: Mutex::default() })
     }
 
-    /// The keys for the next request, or why there are none.
+    /// Returns the keys for the next request, or why there are none.
     pub(crate) async fn get(&self) -> Result<Credentials, String> {
         let known = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(cached) = known.filter(|cached| cached.read.elapsed() < cached.kept) {

@@ -1,8 +1,8 @@
-//! Texts in URLs and forms, as AWS signs them.
+//! Escaping of texts in URLs and forms, as AWS signs them.
 
 use std::fmt::Write as _;
 
-/// `application/x-www-form-urlencoded` as AWS requires it: unreserved characters stay, all others are escaped.
+/// Encodes `application/x-www-form-urlencoded` as AWS requires it: unreserved characters stay, all others are escaped.
 pub(crate) fn escape(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

@@ -1,5 +1,5 @@
-//! Objects in a bucket of S3, or of a server that speaks its protocol: put, get, list, delete. Buckets are addressed by path, which every
-//! such server understands.
+//! Objects in a bucket of S3, or of a server that speaks its protocol: put, get, list, delete. Buckets are addressed by path, which
+//! every such server supports.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use crate::cloud::shortened;
 
 /// Timeout of one request.
 pub const S3_TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest object that is read, bytes.
+/// Maximum size of an object that is read, bytes.
 pub const MAX_OBJECT_BYTES: usize = 64 << 20;
 /// Maximum number of pages of a list...
 const PAGES: usize = 1_000;
-/// ...the objects of one...
+/// ...of objects per page...
 const PAGE_OBJECTS: usize = 1_000;
-/// ...and the bytes of all keys.
+/// ...and of bytes of all keys.
 const MAX_KEYS_BYTES: usize = 128 << 20;
-/// The largest page of a list, bytes.
+/// Maximum size of a page of a list, bytes.
 const MAX_PAGE_BYTES: usize = 8 << 20;
 
-/// Why a request to a bucket failed.
+/// Reason why a request to a bucket failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum S3Error {
     /// Not an allowed URL.
@@ -47,23 +47,23 @@ pub enum S3Error {
     /// The certificate authorities cannot be used.
     #[error("S3: {0}")]
     Authorities(String),
-    /// No credentials, or such as are not supported.
+    /// There are no credentials, or they are not supported.
     #[error("S3: no credentials: {0}")]
     Credentials(String),
-    /// No connection, or it broke, or the answer was too large.
+    /// There was no connection, it broke, or the answer was too large.
     #[error("S3: {0}")]
     Connection(String),
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("S3: no answer within {0:?}")]
     Timeout(Duration),
-    /// Any other failure.
+    /// Failed in another way.
     #[error("S3: {what} was answered {status} {code}: {message}")]
     Refused {
         /// The request.
         what: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// The code of S3.
+        /// S3's error code.
         code: String,
         /// The beginning of its message.
         message: String,
@@ -76,22 +76,22 @@ pub enum S3Error {
 /// Connection settings of a bucket.
 #[derive(Clone, Debug)]
 pub struct S3Options {
-    /// Its name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Its region.
+    /// Region of the bucket.
     pub region: String,
-    /// URL of the server; the region's public one if `None`.
+    /// URL of the server; `None` for the region's public one.
     pub endpoint: Option<String>,
-    /// Certificate authorities of the server (PEM); those of this machine if `None`.
+    /// Certificate authorities of the server (PEM); `None` for those of this machine.
     pub authorities: Option<PathBuf>,
-    /// Signing keys; those that the environment names or the instance has if `None`.
+    /// Signing keys; `None` for those that the environment names or the instance has.
     pub credentials: Option<Credentials>,
-    /// Timeout of an answer.
+    /// Timeout for an answer.
     pub timeout: Duration,
 }
 
 impl S3Options {
-    /// A bucket of AWS.
+    /// Creates the default settings for a bucket of AWS.
     #[must_use]
     pub fn new(bucket: &str, region: &str) -> Self {
         let (bucket, region) = (bucket.to_owned(), region.to_owned());
@@ -99,13 +99,13 @@ impl S3Options {
     }
 }
 
-/// An object on a list.
+/// An object in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct StoredObject {
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// Its size, bytes.
+    /// Size of the object, bytes.
     pub size: u64,
 }
 
@@ -128,15 +128,15 @@ impl fmt::Debug for S3 {
 /// A request before it is signed.
 struct UnsignedRequest<'a> {
     method: Method,
-    /// The key of an object; empty for the bucket.
+    /// Key of an object; empty for the bucket.
     key: &'a str,
-    /// In canonical form.
+    /// Query, in canonical form.
     query: &'a str,
     body: Bytes,
 }
 
 impl S3 {
-    /// A client. Sends nothing by itself.
+    /// Returns a client. Sends nothing by itself.
     pub fn new(options: S3Options) -> Result<Self, S3Error> {
         let (region, bucket) = (&options.region, &options.bucket);
         if !is_region(region) {
@@ -162,7 +162,7 @@ impl S3 {
         Ok(Self { client, options, base, host, credentials })
     }
 
-    /// Writes an object, in place of one that has its key.
+    /// Writes an object, replacing any with the same key.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), S3Error> {
         let request = UnsignedRequest { method: Method::PUT, key, query: "", body };
         self.send(request, MAX_PAGE_BYTES).await.map(drop)
@@ -174,13 +174,13 @@ impl S3 {
         self.send(request, MAX_OBJECT_BYTES).await
     }
 
-    /// Deletes an object. One that does not exist is deleted already.
+    /// Deletes an object. Succeeds if it does not exist.
     pub async fn delete(&self, key: &str) -> Result<(), S3Error> {
         let request = UnsignedRequest { method: Method::DELETE, key, query: "", body: Bytes::new() };
         self.send(request, MAX_PAGE_BYTES).await.map(drop)
     }
 
-    /// The objects whose keys begin like this, in the order of their keys.
+    /// Returns the objects whose keys have this prefix, in the order of their keys.
     pub async fn list(&self, prefix: &str) -> Result<Vec<StoredObject>, S3Error> {
         let (mut stored, mut token, mut bytes) = (Vec::new(), None::<String>, 0);
         for _ in 0..PAGES {
@@ -351,7 +351,7 @@ mod tests {
         ));
     }
 
-    /// The client sends no port that is that of the scheme, so a signature over it would be refused.
+    /// The client does not send a port that is the scheme's default, so a signature over it would be refused.
     #[test]
     fn the_port_of_the_scheme_is_not_signed() {
         let signed = |endpoint: &str| {

@@ -1,4 +1,4 @@
-//! AWS Signature Version 4, in the header `authorization`.
+//! AWS Signature Version 4, in the `authorization` header.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use super::credentials::Credentials;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// The parts of a request that are signed.
+/// Signed parts of a request.
 pub(crate) struct Signing<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
-    /// In canonical form already: sorted, and escaped.
+    /// Query in canonical form: sorted and escaped.
     pub(crate) query: &'a str,
-    /// Lower-case names with values, sorted by name.
+    /// Headers: lower-case names with values, sorted by name.
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: &'a [u8],
     pub(crate) region: &'a str,
     pub(crate) service: &'a str,
-    /// `20150830T123600Z`
+    /// Time, such as `20150830T123600Z`.
     pub(crate) time: &'a str,
 }
 
@@ -32,7 +32,7 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
 }
 
 impl Signing<'_> {
-    /// The value of the header `authorization`.
+    /// Returns the value of the `authorization` header.
     pub(crate) fn authorization(&self, credentials: &Credentials) -> String {
         let date = self.time.get(..8).unwrap_or_default();
         let names: Vec<&str> = self.headers.iter().map(|(name, _)| *name).collect();
@@ -60,7 +60,7 @@ impl Signing<'_> {
 mod tests {
     use super::*;
 
-    /// The example of AWS' documentation ("Create a signed request").
+    /// The example in AWS' documentation ("Create a signed request").
     #[test]
     fn the_published_example_is_signed_as_published() {
         let credentials = Credentials {
@@ -90,7 +90,7 @@ mod tests {
         );
     }
 
-    /// The examples of S3's documentation ("Signature Calculations for the Authorization Header").
+    /// The examples in S3's documentation ("Signature Calculations for the Authorization Header").
     #[test]
     fn the_published_examples_of_s3_are_signed_as_published() {
         const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

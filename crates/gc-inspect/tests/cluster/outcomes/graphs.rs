@@ -64,7 +64,7 @@ impl Random {
 /// An owner that is not in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stray {
-    /// It never existed.
+    /// Never existed.
     Absent,
     /// Its kind is not served.
     Unserved,

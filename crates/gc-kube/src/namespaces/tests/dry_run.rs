@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A dry run that cannot find out what is served reports it, and writes no Event about it.
+/// A dry run that cannot discover the served resources reports this, but writes no Event about it.
 #[tokio::test]
 async fn a_dry_run_writes_no_events() {
     for is_dry_run in [false, true] {
@@ -16,7 +16,7 @@ async fn a_dry_run_writes_no_events() {
         let failing = FailingNamespace { since: long_ago, reported: String::new() };
         let mut reports = Reports { failures: HashMap::from([("n".into(), failing)]), ..Reports::default() };
         controller.report(&ended, &mut reports);
-        // The writer ends when nothing can be noted any more.
+        // The writer ends once nothing can be recorded any more.
         let NamespaceController { work, _writing: mut writing, .. } = controller;
         drop(work);
         while writing.join_next().await.is_some() {}

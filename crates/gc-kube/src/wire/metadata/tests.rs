@@ -185,7 +185,7 @@ fn labels_and_annotations_may_be_null_but_not_occur_twice() {
     }
 }
 
-/// An answer in place of a list is an error, and no list without items.
+/// Another document in place of a list must be an error, not a list without items.
 #[test]
 fn what_is_not_the_list_that_was_asked_for_is_an_error() {
     let list = |api_version: &str, kind: &str| json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "7"}, "items": []});
@@ -248,7 +248,7 @@ fn what_is_not_the_list_in_protobuf_is_an_error() {
     }
 }
 
-/// An answer to another request says nothing about the object that was asked for.
+/// An answer about another object says nothing about the requested one.
 #[test]
 fn an_object_of_another_kind_is_an_error() {
     for (kind, is_object) in [("ConfigMap", true), ("PartialObjectMetadata", true), ("Secret", false)] {

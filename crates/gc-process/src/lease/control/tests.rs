@@ -39,7 +39,7 @@ fn orders_are_read_as_they_are_written() {
     }
     let unreadable = Orders { paused: Some("lunch".into()), tripped: None, ..Orders::default() };
     assert_eq!(unreadable.annotations().get(TRIPPED), None, "what cannot be read stays as it is");
-    // Written by hand, it may have as few fields as possible.
+    // A hand-written Lease may have only the required fields.
     let by_hand = Orders::of_lease(&lease(1, &json!({PAUSED: "true", TRIPPED: "{\"pods\": 1}"})));
     assert_eq!(by_hand.paused.as_deref(), Some("true"));
     assert_eq!(&*by_hand.tripped.unwrap()["pods"].why, "no reason is noted");
@@ -55,7 +55,7 @@ fn stopped(breaker: &SharedBreaker) -> Vec<String> {
     breaker.lock().tripped().iter().map(|trip| trip.resource.to_string()).collect()
 }
 
-/// Stopped resources that are not in the Lease.
+/// Returns the number of stopped resources that are not in the Lease.
 fn unannounced(control: &Control) -> usize {
     control.unannounced().tripped.map_or(0, |tripped| tripped.len())
 }
@@ -66,8 +66,8 @@ fn lease_of(uid: &str, version: u64, annotations: &Value) -> Value {
     lease
 }
 
-/// Neither a Lease that was created again nor one of an older snapshot ends a pause; a newer version of the Lease that shows it does,
-/// and so does `kubegc resume` on a Lease that does not.
+/// Neither a Lease that was created again nor one from an older snapshot ends a pause; a newer version of the Lease that shows the
+/// pause does, and so does `kubegc resume` on a Lease that does not show it.
 #[test]
 fn orders_outlive_their_lease() {
     const PAUSE: &str = "2026-09-21T14:13:20Z: restoring etcd";
@@ -87,7 +87,7 @@ fn orders_outlive_their_lease() {
         assert_eq!(missing.paused.as_deref(), Some(PAUSE));
         assert!(missing.observe_until.is_some());
         assert_eq!(control.standing().paused.as_deref(), Some(PAUSE));
-        // It is written back, and resumed then.
+        // The pause is written back, and then resumed.
         control.saw(&lease_of(uid, version, &paused));
         assert!(is_paused());
         assert_eq!(control.unannounced(), Orders::none());
@@ -105,7 +105,7 @@ fn orders_outlive_their_lease() {
     }
 }
 
-/// A process that ends while etcd is restored begins with what was ordered before.
+/// A process that ends while etcd is restored begins with the earlier orders.
 #[test]
 fn orders_outlive_the_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn orders_outlive_the_process() {
     let (control, breaker, leadership) = began("https://a");
     assert!(!leadership.may_act());
     assert_eq!(stopped(&breaker), ["pods"]);
-    // The Lease of the older snapshot ends nothing; a newer one does.
+    // The Lease from the older snapshot ends nothing; a newer one does.
     control.saw_since(&lease_of("a", 4, &json!({})), 9);
     assert!(!leadership.may_act());
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 1));
@@ -147,7 +147,7 @@ fn stopped_resources_that_cannot_be_read_stop_everything() {
     assert_eq!(unannounced(&control), 1);
 }
 
-/// What cannot be read is an order as well: it outlives its Lease and the process, until it is corrected or resumed.
+/// An annotation that cannot be read is an order as well: it outlives its Lease and the process until it is corrected or resumed.
 #[test]
 fn stopped_resources_that_cannot_be_read_outlive_their_lease() {
     let created_again = |control: &Control, shown: &Value| control.saw(&lease_of("b", 9, shown));
@@ -201,7 +201,7 @@ fn stopped_resources_that_cannot_be_read_outlive_their_lease() {
     assert_eq!(control.unannounced().unreadable.as_deref(), Some("{pods"));
 }
 
-/// A snapshot may hold the end of an older observation; the later one remains, and is written back.
+/// A snapshot may hold the end of an older observation; the later end remains, and is written back.
 #[test]
 fn the_later_end_of_an_observation_remains() {
     let (control, ..) = control();
@@ -220,7 +220,7 @@ fn the_later_end_of_an_observation_remains() {
     assert_eq!(control.orders().borrow().observe_until, None, "an operator removed it");
 }
 
-/// `kubegc resume` on a Lease that was lost ends what was stopped before, although this Lease never showed it.
+/// `kubegc resume` after the Lease was lost ends earlier stops, although this Lease never showed them.
 #[test]
 fn a_newer_resume_ends_trips_that_a_lost_lease_does_not_show() {
     let since = jiff::Timestamp::from_millisecond(trip("pods").since.0).unwrap();
@@ -244,12 +244,12 @@ fn the_lease_stops_and_resumes() {
         let tripped = names.iter().map(|name| (Arc::from(*name), trip(name))).collect();
         Orders { tripped: Some(tripped), ..Orders::default() }.annotations()
     };
-    // Found by a process that starts after the trip.
+    // A process that starts after the trip finds it.
     control.saw(&lease(5, &tripped(&["pods", "secrets"])));
     assert_eq!(stopped(&breaker), ["pods", "secrets"]);
     control.saw(&lease(6, &tripped(&["secrets"])));
     assert_eq!(stopped(&breaker), ["secrets"]);
-    // An older answer comes late; one that cannot be read changes nothing.
+    // An older response that arrives late changes nothing, and neither does one that cannot be read.
     control.saw(&lease(4, &tripped(&[])));
     control.saw(&lease(7, &json!({TRIPPED: "?"})));
     assert_eq!(stopped(&breaker), ["secrets"]);
@@ -265,7 +265,7 @@ fn the_lease_of_a_restored_backup_is_obeyed_and_resumes_nothing() {
         Orders { tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])), ..Orders::default() };
     control.saw(&lease(9, &shown.annotations()));
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 0));
-    // Read after that, and older: history went back.
+    // This Lease was read later but is older: its history was reset.
     control.saw_since(&lease(4, &json!({PAUSED: "maintenance"})), 9);
     assert!(is_paused());
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 1));
@@ -274,7 +274,7 @@ fn the_lease_of_a_restored_backup_is_obeyed_and_resumes_nothing() {
     assert!(!is_paused());
     control.saw(&lease(6, &json!({})));
     assert_eq!(stopped(&breaker), [""; 0]);
-    // An answer that was overtaken on its way is only late.
+    // A response that was overtaken is merely late.
     control.saw(&lease(8, &json!({PAUSED: "maintenance"})));
     control.saw_since(&lease(7, &json!({})), 6);
     assert!(is_paused());
@@ -293,7 +293,7 @@ fn a_trip_that_the_lease_does_not_show_yet_is_not_resumed_by_it() {
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 0));
     control.saw(&lease(7, &json!({})));
     assert_eq!(stopped(&breaker), [""; 0]);
-    // And the next trip is a new one.
+    // The next trip is a new one.
     breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, Some(1), Timestamp(2))));
     control.saw(&lease(8, &json!({})));
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 1));
@@ -310,7 +310,7 @@ fn pausing_holds_everything_at_once() {
     assert!(leadership.may_act() && !*held.borrow());
 }
 
-/// The follower begins before there is a Lease, and takes in what others write to it.
+/// The follower starts before there is a Lease, and takes in what others write to it.
 #[tokio::test]
 async fn orders_on_a_lease_that_comes_later_are_followed() {
     let options = gc_embedded::apiserver::ServerOptions::in_process();
@@ -333,7 +333,7 @@ async fn orders_on_a_lease_that_comes_later_are_followed() {
     server.shutdown().await;
 }
 
-/// A Lease that is deleted comes back with its orders, and is resumed as ever.
+/// A deleted Lease comes back with its orders, and can be resumed as usual.
 #[tokio::test]
 async fn a_deleted_lease_comes_back_with_its_orders() {
     for ordered in [json!({PAUSED: "restoring etcd"}), json!({TRIPPED: "{pods"})] {
@@ -373,7 +373,7 @@ async fn comes_back_with(ordered: &Orders) {
     server.shutdown().await;
 }
 
-/// Without orders there is nothing to write, and a Lease that only has orders was never held.
+/// Without orders there is nothing to write, and a Lease that only has orders counts as never held.
 #[tokio::test]
 async fn a_lease_is_made_only_for_orders() {
     let options = gc_embedded::apiserver::ServerOptions::in_process();
@@ -391,7 +391,8 @@ async fn a_lease_is_made_only_for_orders() {
     server.shutdown().await;
 }
 
-/// A 404 that does not name the Lease, and a success that is not the Lease, say nothing: a pause would end by the answer of a gateway.
+/// A 404 that does not name the Lease proves nothing, and neither does a success that is not the Lease: a gateway's response must
+/// not end a pause.
 #[tokio::test]
 async fn only_an_api_server_proves_that_there_is_no_lease() {
     let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };

@@ -1,4 +1,4 @@
-//! Capabilities of pods in the cluster (`--allow-privileged`).
+//! Pod features that depend on the cluster's settings (`--allow-privileged`).
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::kinds;
 use crate::kinds::access::{flag, list, text};
 use crate::registry::call::Call;
 
-/// The label of namespaces whose claims may have administrative access to devices.
+/// Label of namespaces whose claims may have administrative access to devices.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 
 impl Call<'_> {
-    /// Administrative access to devices that a claim asks for where its namespace does not allow it.
+    /// Returns errors for administrative access to devices requested by a claim whose namespace does not permit it.
     pub(crate) fn admin_access(
         &self,
         object: &Value,
@@ -22,11 +22,11 @@ impl Call<'_> {
         const RESULTS: [&str; 4] = ["status", "allocation", "devices", "results"];
         let resource = self.resource();
         let in_status = self.target.subresource == "status";
-        // Upstream names the place in a claim for templates too.
+        // Upstream names the field path of a claim for templates, too.
         let (path, shown, member): (&[&str], &[&str], &[&str]) = match (&*resource.group, &*resource.resource)
         {
             ("resource.k8s.io", "resourceclaims") if in_status => (&RESULTS, &RESULTS, &["adminAccess"]),
-            // The request of a claim does not change.
+            // The spec of a claim is immutable.
             ("resource.k8s.io", _) if old.is_some() => return Ok(Vec::new()),
             ("resource.k8s.io", "resourceclaims") => (&CLAIM, &CLAIM, &["exactly", "adminAccess"]),
             ("resource.k8s.io", "resourceclaimtemplates") => (&TEMPLATE, &CLAIM, &["exactly", "adminAccess"]),
@@ -50,7 +50,7 @@ impl Call<'_> {
         }])
     }
 
-    /// Privileged containers where the cluster allows none.
+    /// Returns errors for privileged containers if the cluster permits none.
     pub(crate) fn privileged_containers(&self, object: &Value) -> Vec<FieldError> {
         if self.registry.config.allow_privileged || self.resource().custom.is_some() {
             return Vec::new();

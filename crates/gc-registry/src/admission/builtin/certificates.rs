@@ -19,7 +19,7 @@ const POD_REQUESTS: &str = "podcertificaterequests";
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";
 
-/// A requested client certificate makes no user an administrator.
+/// Refuses a request for a client certificate that would make its user an administrator.
 pub(crate) fn restrict_subject(
     request: &Request<'_>,
     new: &Value,
@@ -41,8 +41,8 @@ pub(crate) fn restrict_subject(
 }
 
 impl Call<'_> {
-    /// Verifies that a certificate request is signed with the key that it names. As upstream, this is part of the validation of
-    /// every write: a request that was stored without it is neither approved nor issued.
+    /// Verifies that a certificate request is signed with the key that it contains. As upstream, this is part of the validation of
+    /// every write: a request that was stored without this check is neither approved nor issued.
     pub(crate) fn request_signature(&self, new: &Value) -> Vec<FieldError> {
         let Some(verify) = self.registry.signature_verifier() else { return Vec::new() };
         if !self.resource().is(GROUP, "certificatesigningrequests") {
@@ -50,7 +50,7 @@ impl Call<'_> {
         }
         let encoded = text(new, &["spec", "request"]);
         let pem = BASE64.decode(encoded).unwrap_or_default();
-        // What cannot be read at all is reported by the rules of the kind.
+        // A request that cannot be parsed is reported by the rules of the kind.
         let Ok(request) = CertificateRequest::from_pem(&pem) else { return Vec::new() };
         match verify(&request) {
             RequestSignature::Verified => Vec::new(),
@@ -66,7 +66,7 @@ impl Call<'_> {
         }
     }
 
-    /// CertificateApproval and CertificateSigning: who changes what was approved or issued may do so for the signer.
+    /// Implements CertificateApproval and CertificateSigning: approving or issuing requires the right to do so for the signer.
     pub(crate) fn admit_certificate(&self, new: &Value, old: &Value) -> Result<(), ApiError> {
         if !self.resource().is(GROUP, "certificatesigningrequests") {
             return Ok(());
@@ -86,7 +86,7 @@ impl Call<'_> {
         Err(self.forbidden(meta::name(old), &why))
     }
 
-    /// Reports whether the user has a right on a signer, or on all signers of its domain.
+    /// Reports whether the user has a right for a signer, or for all signers of its domain.
     fn is_allowed_for_signer(&self, verb: &str, signer: &str) -> bool {
         let domain = signer.split('/').next().unwrap_or_default();
         [signer, &format!("{domain}/*")].into_iter().any(|name| {
@@ -102,8 +102,8 @@ impl Call<'_> {
         })
     }
 
-    /// Verifies that a new request for the certificate of a pod is signed with its key. Keys that are not taken have been
-    /// reported by the rules of the kind.
+    /// Verifies that a new request for a pod's certificate is signed with its key. Unsupported keys have already been reported by
+    /// the rules of the kind.
     pub(crate) fn pod_request_signature(&self, new: &Value) -> Vec<FieldError> {
         let Some(verify) = self.registry.signature_verifier() else { return Vec::new() };
         if !self.resource().is(GROUP, POD_REQUESTS) {
@@ -126,8 +126,7 @@ impl Call<'_> {
         }
     }
 
-    /// Checks, of a status that is valid otherwise, that who answers a request for the certificate of a pod may sign for its
-    /// signer.
+    /// Checks, for an otherwise valid status, that the user who answers a request for a pod's certificate may sign for its signer.
     pub(crate) fn pod_request_signer(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let is_status = self.target.subresource == "status" && self.resource().is(GROUP, POD_REQUESTS);
         if !is_status || means_the_same(new.get("status"), old.get("status")) {
@@ -144,7 +143,8 @@ impl Call<'_> {
     }
 }
 
-/// Who publishes certificates for a signer needs the right to attest for it. Changes that garbage collection makes are free.
+/// Requires the right to attest for a signer from a user who publishes its certificates. Changes that garbage collection makes are
+/// exempt.
 pub(crate) fn attest(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     let signer = text(new, &["spec", "signerName"]);
     let is_concerned = request.call.resource().is(GROUP, "clustertrustbundles") && !signer.is_empty();
@@ -158,7 +158,7 @@ pub(crate) fn attest(request: &Request<'_>, new: &Value, _: &mut Vec<String>) ->
     Err(request.forbidden(new, &why))
 }
 
-/// An object without the metadata that garbage collection changes.
+/// Returns an object without the metadata that garbage collection changes.
 fn without_collection(object: &Value) -> Value {
     let mut object = object.clone();
     for field in ["ownerReferences", "finalizers", "selfLink", "managedFields"] {

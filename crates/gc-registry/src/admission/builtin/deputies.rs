@@ -1,4 +1,5 @@
-//! Permissions that a write needs beyond that to write: collectors act on what objects say, with permissions of their own.
+//! Permissions that a write needs in addition to the write itself: collectors act on the contents of objects, with their own
+//! permissions.
 
 use serde_json::Value;
 
@@ -11,8 +12,8 @@ use crate::registry::call::Call;
 use crate::resource::ResourceDefinition;
 
 impl Call<'_> {
-    /// Refuses a write that would make a collector do what its author may not do. It is asked about the versions that
-    /// the write replaces and stores.
+    /// Refuses a write that would make a collector do something that its author may not do. Receives the versions that the write
+    /// replaces and stores.
     pub(crate) fn admit_deputies(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let Some(advisor) = &self.registry.config.advisor else { return Ok(()) };
         let resource = self.resource();
@@ -52,7 +53,7 @@ impl Call<'_> {
             versions.flat_map(|version| &version.resources).filter(|row| *row.kind == *kind).collect();
         let mut questions = Vec::new();
         if !known.iter().any(|row| *row.version == *version) {
-            // It may be served later, or by another server, as any resource of the group.
+            // The resource may be served later, or by another server, under any name in the group.
             questions.push(Attributes { verb, group, version, resource: "*", ..Attributes::default() });
         }
         for row in known {
@@ -79,7 +80,7 @@ impl Call<'_> {
         quoted(&self.context.user.name)
     }
 
-    /// Puts back what no subresource may change, and warns of it.
+    /// Restores fields that no subresource may change, and warns about it.
     pub(crate) fn restore_from_subresource(&mut self, new: &mut Value, live: &Value) {
         let Some(advisor) = &self.registry.config.advisor else { return };
         if self.target.subresource.is_empty() {
@@ -94,12 +95,12 @@ impl Call<'_> {
         );
     }
 
-    /// The same for a Binding, whose annotations and labels go to the pod whichever path it took.
+    /// Restores such fields after a Binding, whose annotations and labels are copied to the pod whichever path was used.
     pub(crate) fn restore_from_binding(&mut self, pod: &mut Value, live: &Value) {
         let Some(advisor) = &self.registry.config.advisor else { return };
         for name in advisor.restore(pod, live) {
             let warning = format!("{name} cannot be set by a Binding: ignored");
-            // A turn of the loop that others spoiled has said it already.
+            // An earlier attempt that lost a race has already added the warning.
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
             }
@@ -107,14 +108,14 @@ impl Call<'_> {
     }
 }
 
-/// The question about one object, or with an empty name about all in a namespace.
+/// Returns the question about one object, or with an empty name about all objects in a namespace.
 fn of_object<'a>(
     resource: &'a ResourceDefinition,
     verb: &'a str,
     namespace: &'a str,
     name: &'a str,
 ) -> Attributes<'a> {
-    // A namespace is itself in the namespace that roles in it are about, unless it is listed.
+    // For authorization, a namespace is inside itself, unless it is listed.
     let is_namespace = resource.is("", "namespaces") && verb != "list";
     Attributes {
         verb,

@@ -7,10 +7,10 @@ use crate::admission::Request;
 use crate::error::ApiError;
 use crate::kinds::access::{at, put, text};
 
-/// The name of the class before it was a field.
+/// Annotation with the class, from before it was a field.
 const ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// An Ingress without a class gets the default one.
+/// Sets the default class of an Ingress without a class.
 pub(crate) fn default_class(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("networking.k8s.io", "ingresses")
         || at(new, &["spec", "ingressClassName"]).is_some()

@@ -10,10 +10,10 @@ use crate::admission::Request;
 use crate::error::ApiError;
 use crate::kinds::access::{child, items, list, members, put, text};
 
-/// Where the plugin writes down what it has set.
+/// Annotation in which the plugin records what it has set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Containers get the requests and limits that they lack.
+/// Sets the default requests and limits of containers without them.
 pub(crate) fn default_resources(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !(request.creates("", "pods") || request.resizes()) {
         return Ok(());
@@ -50,7 +50,7 @@ pub(crate) fn default_resources(request: &Request<'_>, new: &mut Value) -> Resul
     Ok(())
 }
 
-/// The names of what was set.
+/// Fills in defaults; returns the names of those that were set.
 fn fill(
     container: &mut crate::kinds::access::Members,
     field: &str,
@@ -70,7 +70,7 @@ fn fill(
     set
 }
 
-/// Refuses what is outside of the bounds.
+/// Refuses requests and limits outside the bounds.
 pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     let is_pod = request.creates("", "pods") || request.resizes();
     if !is_pod && !request.writes("", "persistentvolumeclaims") {
@@ -99,7 +99,7 @@ pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> 
                 _ => {}
             }
         }
-        // Containers have the same problem more than once.
+        // Several containers may have the same problem.
         let mut said = BTreeSet::new();
         problems.retain(|problem: &String| said.insert(problem.clone()));
         match problems.as_slice() {
@@ -158,7 +158,7 @@ fn bounds(kind: &str, limit: &Value, requests: &Amounts, limits: &Amounts, probl
 
 const THOUSAND: f64 = 1000.0;
 
-/// A quantity in thousandths; what is lost of very large ones does not matter to a ratio.
+/// Converts a quantity to thousandths; the loss of precision for very large ones does not matter to a ratio.
 #[allow(clippy::cast_precision_loss)]
 fn thousandths(quantity: Quantity) -> f64 {
     quantity.milli_value() as f64

@@ -1,4 +1,4 @@
-//! NamespaceLifecycle (spec `api-deletion.md`, 12.4), and the protection of what a cluster cannot do without.
+//! NamespaceLifecycle (spec `api-deletion.md`, 12.4), and the protection of objects that a cluster needs.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::persist;
 use crate::registry::call::Call;
 
 impl Call<'_> {
-    /// NamespaceLifecycle for CREATE, including POST to subresources and apply that would create.
+    /// Implements NamespaceLifecycle for CREATE, including POST to subresources and apply that would create.
     pub(crate) fn admit_creation(&self, name: &str) -> Result<(), ApiError> {
         let Some(namespace) = self.read_namespace()? else { return Ok(()) };
         if !meta::is_deleting(&namespace)
@@ -29,12 +29,12 @@ impl Call<'_> {
         Err(error)
     }
 
-    /// NamespaceLifecycle for UPDATE: the namespace must exist, terminating or not.
+    /// Implements NamespaceLifecycle for UPDATE: the namespace must exist, terminating or not.
     pub(crate) fn admit_update(&self) -> Result<(), ApiError> {
         self.read_namespace().map(|_| ())
     }
 
-    /// The namespace of the request; `None` if the request is in none, an error if it does not exist.
+    /// Returns the namespace of the request; `None` for a request outside namespaces. Fails if the namespace does not exist.
     fn read_namespace(&self) -> Result<Option<Value>, ApiError> {
         let name = &self.target.namespace;
         if name.is_empty()
@@ -51,7 +51,7 @@ impl Call<'_> {
         }
     }
 
-    /// Admission of DELETE: what a cluster cannot do without stays.
+    /// Refuses to delete objects that a cluster needs.
     pub(crate) fn admit_deletion(&self, name: &str) -> Result<(), ApiError> {
         let resource = self.resource();
         match gc_types::undeletable(&resource.group, &resource.resource, name) {

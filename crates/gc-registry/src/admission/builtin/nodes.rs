@@ -6,7 +6,7 @@ use crate::admission::Request;
 use crate::error::ApiError;
 use crate::kinds::access::child;
 
-/// A new node takes no pods until its controller has seen that it is ready.
+/// Taints a new node, so that it gets no pods until its controller has found it ready.
 #[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(crate) fn taint(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("", "nodes") {

@@ -11,9 +11,9 @@ use crate::metadata::meta;
 use crate::registry::call::Call;
 
 impl Call<'_> {
-    /// OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference counts as known only if the
-    /// stored one is the same owner in every coordinate (S09), and whoever writes through a subresource must be allowed to
-    /// delete the object itself: that is what a collector does to it.
+    /// Implements OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference only counts as already stored if
+    /// every field that identifies the owner is unchanged (S09), and a write through a subresource requires the right to delete the
+    /// object itself, because that is what a collector does to it.
     pub(crate) fn admit_owner_references(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         if !self.has(Plugin::OwnerReferencesPermissionEnforcement) {
             return Ok(());
@@ -95,7 +95,7 @@ impl Call<'_> {
     }
 }
 
-/// Every coordinate of an owner, as a text to compare by.
+/// Returns all fields that identify an owner, as a text to compare.
 fn owner(reference: &Value) -> String {
     let coordinates = ["apiVersion", "kind", "name", "uid"].map(|field| reference.get(field));
     serde_json::to_string(&coordinates).unwrap_or_default()

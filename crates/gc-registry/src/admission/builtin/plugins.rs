@@ -1,4 +1,4 @@
-//! The built-in admission plugins by name, and which of them are on.
+//! The built-in admission plugins by name, and the set of enabled ones.
 
 macro_rules! plugins {
     ($($name:ident, $default:literal, $about:literal;)*) => {
@@ -41,11 +41,11 @@ struct Row {
     is_on: bool,
 }
 
-/// The plugins that are on.
+/// The enabled plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plugins(u32);
 
-/// A name of no plugin.
+/// Name that belongs to no plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no admission plugin of this server; it has {names}", names = Plugins::names().join(", "))]
 pub struct UnknownPlugin(String);
@@ -58,26 +58,26 @@ impl Default for Plugins {
 }
 
 impl Plugins {
-    /// The same with a plugin on or off.
+    /// Returns the set with a plugin enabled or disabled.
     #[must_use]
     pub fn with(self, plugin: Plugin, on: bool) -> Self {
         let bit = 1 << plugin as u32;
         Self(if on { self.0 | bit } else { self.0 & !bit })
     }
 
-    /// The same with a plugin on or off, by its name.
+    /// Returns the set with a plugin, given by name, enabled or disabled.
     pub fn with_named(self, name: &str, on: bool) -> Result<Self, UnknownPlugin> {
         let row = TABLE.iter().find(|row| row.name == name);
         row.map(|row| self.with(row.plugin, on)).ok_or_else(|| UnknownPlugin(name.to_owned()))
     }
 
-    /// Reports whether a plugin is on.
+    /// Reports whether a plugin is enabled.
     #[must_use]
     pub fn has(self, plugin: Plugin) -> bool {
         self.0 & (1 << plugin as u32) != 0
     }
 
-    /// The names of all plugins.
+    /// Returns the names of all plugins.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         TABLE.iter().map(|row| row.name).collect()

@@ -10,15 +10,15 @@ use crate::kinds::access::{at, integer, list, members, text};
 use crate::metadata::meta;
 use crate::metadata::quantity;
 
-/// Label of a node's operating system.
+/// Label with a node's operating system.
 const OPERATING_SYSTEM: &str = "kubernetes.io/os";
 
-/// Feature that a node declares if it can change the resources of whole pods.
+/// Feature declared by nodes that can change the resources of whole pods.
 const RESIZED_PODS: &str = "InPlacePodLevelResourcesVerticalScaling";
-/// Feature that a node declares if it can change the resources of init containers.
+/// Feature declared by nodes that can change the resources of init containers.
 const RESIZED_INIT_CONTAINERS: &str = "InPlacePodVerticalScalingInitContainers";
 
-/// A pod on a node grows no further than the node has room, and only where nodes can resize pods.
+/// Refuses to resize a pod beyond its node's capacity, or on a node that cannot resize pods.
 pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     if !request.resizes() || old_of_changed(request, new).is_none() {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> 
     }
 }
 
-/// A pod on a node changes only in ways that the node declares to know.
+/// Refuses changes to a pod that its node does not declare to support.
 pub(crate) fn check_features(
     request: &Request<'_>,
     new: &Value,
@@ -83,7 +83,7 @@ pub(crate) fn check_features(
     Err(request.forbidden(new, &why))
 }
 
-/// The pod before an update that changes the spec of one that is on a node; the generation grows with the spec alone.
+/// Returns the previous pod if an update changes the spec of a pod on a node. The generation increases only with the spec.
 fn old_of_changed<'a>(request: &Request<'a>, new: &Value) -> Option<&'a Value> {
     let generation = |pod: &Value| integer(pod, &["metadata", "generation"]);
     request
@@ -91,7 +91,7 @@ fn old_of_changed<'a>(request: &Request<'a>, new: &Value) -> Option<&'a Value> {
         .filter(|old| !text(new, &["spec", "nodeName"]).is_empty() && generation(old) != generation(new))
 }
 
-/// The node of a pod.
+/// Returns the node of a pod.
 fn node(request: &Request<'_>, pod: &Value) -> Result<Value, ApiError> {
     let name = text(pod, &["spec", "nodeName"]);
     let node = request.read("", "nodes", "", name)?;

@@ -1,4 +1,4 @@
-//! PodSecurity: the labels of a namespace say how privileged its pods may be, by the Pod Security Standards.
+//! PodSecurity: labels of a namespace determine how privileged its pods may be, by the Pod Security Standards.
 
 mod checks;
 
@@ -17,9 +17,9 @@ use crate::metadata::names::quoted;
 
 /// Prefix of the labels.
 const PREFIX: &str = "pod-security.kubernetes.io/";
-/// Maximum number of pods of a namespace that are checked when its level rises.
+/// Maximum number of pods in a namespace that are checked when its level is raised.
 const MAX_PODS: usize = 3000;
-/// Subresources of pods that change nothing that matters here.
+/// Subresources of pods that change nothing relevant here.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 /// Pod Security level, from the least strict.
@@ -52,10 +52,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// A minor version of Kubernetes whose standard is meant; `None` is the latest.
+/// Minor version of Kubernetes whose standard applies; `None` for the latest.
 type Version = Option<u32>;
 
-/// A standard.
+/// A level in the version of a standard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Standard {
     level: Level,
@@ -71,15 +71,14 @@ impl fmt::Display for Standard {
     }
 }
 
-/// Pod Security settings of a namespace. There is no audit log here, so that `audit` is only validated.
+/// Pod Security settings of a namespace. There is no audit log here, so `audit` is only validated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Policy {
     enforce: Standard,
     warn: Standard,
 }
 
-/// The policy of a namespace, and what is wrong with its labels: wrong ones enforce the strictest level, and warn of
-/// nothing.
+/// Reads the policy of a namespace, with errors in its labels: invalid labels enforce the strictest level, and warn about nothing.
 fn policy(namespace: &Value) -> (Policy, Vec<FieldError>) {
     let label = |name: &str| {
         at(namespace, &["metadata", "labels", &format!("{PREFIX}{name}")]).and_then(Value::as_str)
@@ -123,7 +122,7 @@ fn policy(namespace: &Value) -> (Policy, Vec<FieldError>) {
     (Policy { enforce, warn }, errors)
 }
 
-/// The number in `v1.NUMBER`.
+/// Parses the number in `v1.NUMBER`.
 fn minor(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("v1.")?;
     let is_number =
@@ -131,7 +130,7 @@ fn minor(text: &str) -> Option<u32> {
     if is_number { digits.parse().ok() } else { None }
 }
 
-/// The plugin.
+/// Implements the plugin.
 pub(crate) fn check(request: &Request<'_>, new: &Value, warnings: &mut Vec<String>) -> Result<(), ApiError> {
     let resource = request.call.resource();
     if request.writes("", "namespaces") {
@@ -181,7 +180,7 @@ fn judge(
     Ok(())
 }
 
-/// Reports whether an update of a pod has other containers or images.
+/// Reports whether an update of a pod changes its containers or images.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, kind: &str| -> Vec<String> {
         list(pod, &["spec", kind]).iter().map(|container| text(container, &["image"]).to_owned()).collect()
@@ -213,7 +212,7 @@ fn check_namespace(request: &Request<'_>, new: &Value, warnings: &mut Vec<String
     warn_of_pods(request, meta::name(new), now, warnings)
 }
 
-/// Says which pods of a namespace violate its new level; they stay.
+/// Warns about existing pods of a namespace that violate its new level; they are kept.
 fn warn_of_pods(
     request: &Request<'_>,
     namespace: &str,

@@ -7,12 +7,12 @@ use crate::error::ApiError;
 use crate::kinds::access::{at, child, flag, integer, text};
 use crate::metadata::meta;
 
-/// Time that a pod stays on a node that does not answer, by default, in seconds.
+/// Default time for which a pod stays on a node that does not answer, in seconds.
 const TOLERATION_SECONDS: i64 = 300;
 /// Default preemption policy.
 const PREEMPTION: &str = "PreemptLowerPriority";
 
-/// Pods get the priority of their class.
+/// Sets the priority of a pod from its class.
 pub(crate) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.writes("", "pods") {
         return Ok(());
@@ -23,7 +23,7 @@ pub(crate) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(),
     }
     let name = text(new, &["spec", "priorityClassName"]).to_owned();
     let class = if name.is_empty() {
-        // The one with the lowest value, where there are several by a race.
+        // If there are several because of a race, the one with the lowest value applies.
         let classes = request.all("scheduling.k8s.io", "priorityclasses", "")?;
         let defaults = classes.into_iter().filter(|class| flag(class, &["globalDefault"]) == Some(true));
         defaults.min_by_key(|class| integer(class, &["value"]).unwrap_or_default())
@@ -44,7 +44,7 @@ pub(crate) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(),
         );
         return Err(request.forbidden(new, &why));
     }
-    // An empty text is a value of its own: the field is a pointer.
+    // The field is a pointer, so an empty text counts as a value.
     let given = at(new, &["spec", "preemptionPolicy"]).and_then(Value::as_str);
     if let Some(given) = given.filter(|given| *given != policy) {
         let why = format!(
@@ -63,7 +63,7 @@ pub(crate) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(),
     Ok(())
 }
 
-/// An update that does not name the priority means the one that there is.
+/// Keeps the priority if an update omits it.
 fn keep_priority(new: &mut Value, old: &Value) {
     let Some(spec) = new.as_object_mut().and_then(|members| child(members, "spec")) else { return };
     for name in ["priority", "preemptionPolicy"] {
@@ -73,7 +73,7 @@ fn keep_priority(new: &mut Value, old: &Value) {
     }
 }
 
-/// One class at most is the default one.
+/// Refuses a second default class.
 pub(crate) fn check_default_class(
     request: &Request<'_>,
     new: &Value,
@@ -98,7 +98,7 @@ pub(crate) fn check_default_class(
     }
 }
 
-/// Pods outlive short failures of their node. The tolerations come back when an update drops them.
+/// Adds tolerations, so that pods survive short failures of their node. They are restored if an update drops them.
 #[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(crate) fn tolerate(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.writes("", "pods") {

@@ -1,5 +1,5 @@
-//! ResourceQuota: what a namespace may use. A write is charged in its own transaction, so that a quota is neither
-//! exceeded by two writes at once nor charged for one that fails.
+//! ResourceQuota: limits the usage of a namespace. A write is charged in its own transaction, so that two concurrent writes cannot
+//! exceed a quota, and a failed write is not charged.
 
 pub(crate) mod pods;
 mod recount;
@@ -20,7 +20,7 @@ use crate::registry::call::Charge;
 use crate::resource::ResourceDefinition;
 use crate::storage::RangeOptions;
 
-/// Core resources that quotas count by their plain names, too.
+/// Core resources that quotas also count by their plain names.
 const COUNTED_BY_NAME: [&str; 6] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -30,10 +30,10 @@ const COUNTED_BY_NAME: [&str; 6] = [
     "services",
 ];
 
-/// The end of the names by which devices of a class are counted.
+/// Suffix of the names under which devices of a class are counted.
 const PER_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 
-/// Returns the charges of a write; 403 if a quota does not allow it.
+/// Returns the charges of a write; fails with a 403 if a quota does not permit it.
 pub(crate) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>, ApiError> {
     let resource = request.call.resource();
     let grows = ["services", "persistentvolumeclaims"].iter().any(|name| resource.is("", name));
@@ -72,7 +72,7 @@ pub(crate) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>,
     Ok(charges)
 }
 
-/// Amounts as they stand in a status.
+/// Returns amounts in the form of a status.
 fn written(amounts: &Amounts) -> Value {
     Value::Object(amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string().into())).collect())
 }
@@ -100,9 +100,9 @@ fn usage(resource: &ResourceDefinition, object: &Value) -> Amounts {
     found
 }
 
-/// The devices that a claim may get at most, by class: of alternatives, those that need the most.
+/// Adds the maximum number of devices that a claim may get, by class: of alternatives, the one that needs the most.
 fn devices(claim: &Value, found: &mut Amounts) {
-    /// The number of devices that one claim can get.
+    /// Maximum number of devices of one claim.
     const MOST_DEVICES: i64 = 32;
     let count = |request: &Value| match text(request, &["allocationMode"]) {
         "ExactCount" => integer(request, &["count"]).unwrap_or_default(),
@@ -172,7 +172,7 @@ fn needed(request: &Request<'_>, new: &Value) -> Amounts {
     needed
 }
 
-/// The new usage of a quota; `None` if it does not concern the object.
+/// Returns the new usage of a quota; `None` if the quota does not apply to the object.
 fn judge(
     request: &Request<'_>,
     new: &Value,
@@ -202,7 +202,7 @@ fn judge(
         let all = concerned.iter().copied().collect::<Vec<_>>().join(",");
         return Err(request.forbidden(new, &format!("status unknown for quota: {name}, resources: {all}")));
     }
-    // An object that was in other scopes before is charged as a whole.
+    // An object that was in other scopes before is charged completely.
     let is_new_here = request.old.is_some_and(|old| !in_scopes(resource, old, quota));
     let needed = if is_new_here { &everything } else { needed };
     let asks: Vec<(&String, &Quantity)> =
@@ -266,7 +266,7 @@ fn has_class(claim: &Value, operator: &str, values: &[Value]) -> bool {
     let listed = |name: &str| values.iter().any(|value| value == name);
     match operator {
         "In" => names.any(listed),
-        // A claim without a class is in none of those listed.
+        // A claim without a class has none of the listed ones.
         "NotIn" => names.peek().is_none() || names.any(|name| !listed(name)),
         "DoesNotExist" => names.peek().is_none(),
         _ => names.peek().is_some(),

@@ -8,10 +8,10 @@ use crate::kinds::access::{at, child, list, members};
 use crate::metadata::names::path_segment;
 use crate::metadata::quantity;
 
-/// The class of a pod, if it has one.
+/// Returns the class of a pod, if it has one.
 fn class(request: &Request<'_>, pod: &Value) -> Result<Option<Value>, ApiError> {
     let Some(name) = at(pod, &["spec", "runtimeClassName"]).and_then(Value::as_str) else { return Ok(None) };
-    // Upstream's plugin asks its own server, whose client refuses names that no path can have.
+    // Upstream's plugin sends a request to its own server, and the client refuses names that no path can contain.
     if name.is_empty() {
         return Err(ApiError::new(500, "", "resource name may not be empty"));
     }
@@ -25,7 +25,7 @@ fn class(request: &Request<'_>, pod: &Value) -> Result<Option<Value>, ApiError> 
     found.map(Some).ok_or_else(missing)
 }
 
-/// Adds what the class costs, and where its pods can run.
+/// Adds the overhead and the scheduling rules of the class.
 pub(crate) fn complete(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("", "pods") {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn complete(request: &Request<'_>, new: &mut Value) -> Result<(), Api
     Ok(())
 }
 
-/// A pod has the overhead of its class, and none without a class.
+/// Checks that a pod has the overhead of its class, and none without a class.
 pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     if !request.creates("", "pods") {
         return Ok(());

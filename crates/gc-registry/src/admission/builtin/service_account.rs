@@ -1,4 +1,4 @@
-//! ServiceAccount. It is on where a controller creates the accounts.
+//! ServiceAccount. Enabled if a controller creates the accounts.
 
 mod secrets;
 
@@ -10,16 +10,16 @@ use crate::kinds::access::{Members, at, child, flag, items, list, text};
 use crate::kinds::shared::pod_spec::{ENFORCE, MIRROR};
 use crate::metadata::meta;
 
-/// The account of pods that name none.
+/// Account of pods that name none.
 const DEFAULT: &str = "default";
-/// Where containers find their token.
+/// Path at which containers find their token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Prefix of the names of token volumes.
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// Lifetime of a token: an hour, and a moment to renew it.
+/// Lifetime of a token in seconds: an hour, and some time to renew it.
 const TOKEN_SECONDS: u32 = 3607;
 
-/// A pod runs as an account that exists, and its containers get the account's token.
+/// Sets the account of a pod, which must exist, and mounts the account's token into its containers.
 pub(crate) fn mutate(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("", "pods") {
         return Ok(());
@@ -53,7 +53,7 @@ fn is_mirror(pod: &Value) -> bool {
     at(pod, &["metadata", "annotations", MIRROR]).is_some()
 }
 
-/// The account of a pod. The one that each namespace has is created a moment after its namespace.
+/// Returns the account of a pod. A namespace's default account is created a moment after the namespace.
 fn account(request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, ApiError> {
     let namespace = request.namespace();
     let found = request.read("", "serviceaccounts", namespace, name)?;
@@ -64,7 +64,7 @@ fn account(request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
     })
 }
 
-/// Mounts the token where nothing else is mounted. A volume with the prefix of its name is taken for its volume.
+/// Mounts the token where nothing else is mounted. A volume whose name has the prefix is taken for the token's.
 fn mount_token(spec: &mut Members, generate_name: impl FnOnce() -> String) {
     let volumes = spec.get("volumes").and_then(Value::as_array);
     let given = volumes.and_then(|volumes| {
@@ -90,7 +90,7 @@ fn mount_token(spec: &mut Members, generate_name: impl FnOnce() -> String) {
     }
 }
 
-/// The list of this name, which is created where there is none.
+/// Returns the list of this name, and creates it if it is missing.
 fn array<'a>(members: &'a mut Members, key: &str) -> Option<&'a mut Vec<Value>> {
     let list = members.entry(key).or_insert(Value::Null);
     if list.is_null() {
@@ -99,7 +99,7 @@ fn array<'a>(members: &'a mut Members, key: &str) -> Option<&'a mut Vec<Value>> 
     list.as_array_mut()
 }
 
-/// Checks what mutating webhooks have made of a pod, and its ephemeral containers.
+/// Checks a pod after mutating webhooks, and new ephemeral containers.
 pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     if request.creates("", "pods") {
         return check_new(request, new);
@@ -112,11 +112,12 @@ pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> 
     }
     let account = account_of(request, new)?;
     let refusal = if is_enforced(&account) { secrets::ephemeral_refusal(new, &account) } else { None };
-    // Upstream answers a bare error here.
+    // Upstream returns a plain error here.
     refusal.map_or(Ok(()), |why| Err(ApiError::new(500, "", why)))
 }
 
-/// A mirror pod may refer to no account and no Secret, any other to what its account allows.
+/// Checks the references of a new pod: a mirror pod may refer to no account and no Secret, others only to what their account
+/// permits.
 fn check_new(request: &Request<'_>, new: &Value) -> Result<(), ApiError> {
     if is_mirror(new) {
         return mirror_refusal(new).map_or(Ok(()), |why| Err(request.forbidden(new, why)));
@@ -124,13 +125,13 @@ fn check_new(request: &Request<'_>, new: &Value) -> Result<(), ApiError> {
     check_references(request, new, &account_of(request, new)?)
 }
 
-/// A pod of an account with [`ENFORCE`] may refer to the account's Secrets alone.
+/// Checks that a pod of an account with [`ENFORCE`] only refers to the account's Secrets.
 fn check_references(request: &Request<'_>, new: &Value, account: &Value) -> Result<(), ApiError> {
     let refusal = if is_enforced(account) { secrets::refusal(new, account) } else { None };
     refusal.map_or(Ok(()), |why| Err(request.forbidden(new, &why)))
 }
 
-/// The account that a pod names.
+/// Returns the account that a pod names.
 fn account_of(request: &Request<'_>, pod: &Value) -> Result<Value, ApiError> {
     let name = text(pod, &["spec", "serviceAccountName"]);
     if name.is_empty() {
@@ -146,7 +147,7 @@ fn is_enforced(account: &Value) -> bool {
     ["1", "t", "T", "true", "TRUE", "True"].contains(&value)
 }
 
-/// Why a pod that a kubelet reports is refused.
+/// Returns the reason to refuse a mirror pod reported by a kubelet.
 fn mirror_refusal(pod: &Value) -> Option<&'static str> {
     if !text(pod, &["spec", "serviceAccountName"]).is_empty() {
         return Some("a mirror pod may not reference service accounts");

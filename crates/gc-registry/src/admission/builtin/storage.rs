@@ -10,13 +10,13 @@ use crate::kinds::access::{at, child, flag, put, text};
 use crate::metadata::meta;
 use crate::metadata::quantity;
 
-/// The class of a claim before it was a field.
+/// Annotation with the class of a claim, from before it was a field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// Annotations of the default class.
+/// Annotations that mark the default class.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
-/// The default among classes: the newest, and of several the first by name.
+/// Returns the default class: the newest, and of several the first by name.
 pub(crate) fn newest_default(classes: &[Value], is_default: impl Fn(&Value) -> bool) -> Option<String> {
     classes
         .iter()
@@ -25,7 +25,7 @@ pub(crate) fn newest_default(classes: &[Value], is_default: impl Fn(&Value) -> b
         .map(|class| meta::name(class).to_owned())
 }
 
-/// A claim without a class gets the default one.
+/// Sets the default class of a claim without a class.
 pub(crate) fn default_class(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     if !request.creates("", "persistentvolumeclaims")
         || at(new, &["spec", "storageClassName"]).is_some()
@@ -43,7 +43,7 @@ pub(crate) fn default_class(request: &Request<'_>, new: &mut Value) -> Result<()
     Ok(())
 }
 
-/// A finalizer keeps what is in use.
+/// Adds the finalizer that protects an object in use.
 #[allow(clippy::unnecessary_wraps)] // all plugins have one form
 pub(crate) fn protect(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
     let finalizer = if request.creates("", "persistentvolumes") {
@@ -70,7 +70,7 @@ pub(crate) fn protect(request: &Request<'_>, new: &mut Value) -> Result<(), ApiE
     Ok(())
 }
 
-/// A claim grows only if it is bound and its class lets it.
+/// Permits a claim to grow only if it is bound and its class allows it.
 pub(crate) fn check_resize(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
     let Some(old) = request.old.filter(|_| request.writes("", "persistentvolumeclaims")) else {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::registry::call::Call;
 use crate::resource::{BodyKind, ResourceDefinition};
 use crate::{kinds, persist};
 
-/// A request as admission sees it.
+/// A request, as admission sees it.
 pub(crate) struct Attributes {
     pub(crate) operation: Operation,
     pub(crate) resource: std::sync::Arc<ResourceDefinition>,
@@ -19,15 +19,15 @@ pub(crate) struct Attributes {
     pub(crate) name: String,
     dry_run: bool,
     options: Value,
-    /// The kind of what was sent, where that is not the object itself.
+    /// Kind of the body, if the body is not the object itself.
     kind: Option<BodyKind>,
     /// The namespace of the request, if it is in one.
     pub(crate) namespace_object: Option<Value>,
     pub(crate) user: Value,
     pub(crate) uid: String,
-    /// Of the new and the old object, if there is one.
+    /// Labels of the new and of the old object, if they exist.
     labels: [Option<Value>; 2],
-    /// The forms in which the same object is served: group, version and resource, its own first.
+    /// Forms in which the same object is served: group, version and resource, its own first.
     forms: Vec<(String, String, String)>,
 }
 
@@ -35,7 +35,7 @@ fn labels_of(object: Option<&Value>) -> Option<Value> {
     object.map(|object| object.pointer("/metadata/labels").cloned().unwrap_or_default())
 }
 
-/// The form of an object that a rule asked for.
+/// Form of an object that a rule selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) group: String,
@@ -44,7 +44,7 @@ pub(crate) struct Form {
 }
 
 impl Attributes {
-    /// Returns the attributes of a request; `None` if nothing that is configured may be about it.
+    /// Returns the attributes of a request; `None` if no configured admission can apply to it.
     pub(crate) fn of(
         call: &Call<'_>,
         (operation, options): (Operation, &Options<'_>),
@@ -53,7 +53,7 @@ impl Attributes {
         old: Option<&Value>,
     ) -> Result<Option<Self>, ApiError> {
         let resource = call.resource();
-        // Otherwise an admission configuration could lock out everybody for good.
+        // Otherwise, an admission configuration could lock everybody out permanently.
         if call.context.is_server || *resource.group == *"admissionregistration.k8s.io" {
             return Ok(None);
         }
@@ -61,10 +61,10 @@ impl Attributes {
         let object = new.or(old);
         let name = match (call.target.name.as_str(), new) {
             ("", Some(new)) => meta::name(new).to_owned(),
-            // A deletion of a collection names nothing.
+            // A deletion of a collection has no name.
             (name, _) => name.to_owned(),
         };
-        // A namespace is in itself.
+        // A namespace is inside itself.
         let is_namespace = resource.is("", "namespaces");
         let namespace = if is_namespace { name.clone() } else { call.target.namespace.clone() };
         let namespace_object = match call.target.namespace.as_str() {
@@ -106,7 +106,7 @@ impl Attributes {
         }))
     }
 
-    /// Takes notice of the object as a webhook has left it: selectors of later webhooks are about its labels.
+    /// Updates the object after a webhook has changed it: selectors of later webhooks apply to its labels.
     pub(crate) fn see(&mut self, new: &Value) {
         self.labels[0] = labels_of(Some(new));
         if self.resource.is("", "namespaces") {
@@ -114,8 +114,8 @@ impl Attributes {
         }
     }
 
-    /// Reports whether a rule is about the request: the form that it asks for. With `equivalent`, other versions of
-    /// the same objects count, those of earlier rules first.
+    /// Returns the form that a rule selects, if a rule matches the request. With `equivalent`, other versions of the same objects
+    /// match as well, those of earlier rules first.
     pub(crate) fn matched(&self, rules: &Value, equivalent: bool) -> Option<Form> {
         let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
         let (own, others) = self.forms.split_first()?;
@@ -157,7 +157,7 @@ impl Attributes {
             && (part == self.subresource || part == "*" && pattern.contains('/'))
     }
 
-    /// Reports whether a namespace selector takes the request. What is in no namespace is taken always.
+    /// Reports whether a namespace selector matches the request. Requests outside namespaces always match.
     pub(crate) fn in_selected_namespace(&self, selector: &Value) -> bool {
         if selector.is_null() || kinds::selects_everything(selector) {
             return true;
@@ -170,14 +170,14 @@ impl Attributes {
         kinds::selects(selector, labels.unwrap_or(&Value::Null))
     }
 
-    /// Reports whether an object selector takes the object, as it was or as it will be.
+    /// Reports whether an object selector matches the old or the new object.
     pub(crate) fn is_selected_object(&self, selector: &Value) -> bool {
         selector.is_null()
             || kinds::selects_everything(selector)
             || self.labels.iter().flatten().any(|labels| kinds::selects(selector, labels))
     }
 
-    /// Reports whether `matchConstraints` or `matchResources` of a policy take the request.
+    /// Returns the form that `matchConstraints` or `matchResources` of a policy select, if they match the request.
     pub(crate) fn matches_resources(&self, constraints: &Value) -> Option<Form> {
         let own = || {
             self.forms.first().map(|(group, version, resource)| Form {
@@ -204,12 +204,13 @@ impl Attributes {
         }
     }
 
-    /// Returns whether objects are sent in the version that a rule asked for. What is none of the resource's objects has no versions.
+    /// Reports whether the form that a rule selects is in the version of the request. A body that is not one of the resource's
+    /// objects has no versions.
     fn is_own(&self, form: &Form) -> bool {
         self.kind.is_some() || *form.group == *self.resource.group && *form.version == *self.resource.version
     }
 
-    /// The object in the version that a rule asked for, converted as the definition of its kind says.
+    /// Converts the object to the version that a rule selects, as the definition of its kind specifies.
     pub(crate) fn converted(&self, call: &Call<'_>, form: &Form, object: &Value) -> Result<Value, ApiError> {
         if self.is_own(form) {
             return Ok(object.clone());
@@ -217,7 +218,7 @@ impl Attributes {
         self.convert(call, (&form.group, &form.version), object)
     }
 
-    /// An object that was changed in the version that a rule asked for, in the version of the request.
+    /// Converts an object, changed in the version that a rule selects, back to the version of the request.
     pub(crate) fn converted_back(
         &self,
         call: &Call<'_>,
@@ -244,7 +245,7 @@ impl Attributes {
             let (converter, time_left) = (&call.registry.converter, call.context.time_left);
             converter.convert_one(own, object.clone(), &wanted, time_left).map_err(|error| {
                 match error.code {
-                    // Too many wait, or the time of the request has passed.
+                    // Too many requests wait, or the deadline has passed.
                     429 | 504 => error,
                     _ => ApiError::internal(error.message),
                 }
@@ -256,7 +257,7 @@ impl Attributes {
         Ok(converted)
     }
 
-    /// The schema of what is sent in the version that a rule asked for.
+    /// Returns the schema of the object in the version that a rule selects.
     pub(crate) fn schema(&self, call: &Call<'_>, form: &Form) -> std::sync::Arc<crate::schema::Schema> {
         match self.kind {
             Some(BodyKind { group, version, kind }) => {
@@ -271,7 +272,7 @@ impl Attributes {
         }
     }
 
-    /// `request` of an AdmissionReview, without the objects.
+    /// Builds the `request` of an AdmissionReview, without the objects.
     pub(crate) fn request(&self, form: &Form) -> Value {
         let own = &self.resource;
         let kind = |group: &str, version: &str| match self.kind {
@@ -306,8 +307,8 @@ impl Attributes {
     }
 }
 
-/// The forms of the objects of a resource: its own, other versions of a custom resource, and the second ones of events
-/// and autoscalers.
+/// Returns the forms of a resource's objects: its own, other versions of a custom resource, and the second forms of events and
+/// autoscalers.
 fn forms(call: &Call<'_>, resource: &ResourceDefinition) -> Vec<(String, String, String)> {
     let form =
         |group: &str, version: &str| (group.to_owned(), version.to_owned(), resource.resource.to_string());

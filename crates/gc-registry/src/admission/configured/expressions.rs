@@ -14,13 +14,13 @@ use crate::registry::call::Call;
 const CALL_BUDGET: u64 = 1_000_000;
 /// Maximum cost of all expressions of one policy or webhook for one request.
 pub(crate) const BUDGET: u64 = 10_000_000;
-/// The name under which expressions know the variables of their policy.
+/// Name under which expressions access the variables of their policy.
 const VARIABLES: &str = "variables";
 /// The name under which they know the namespace of the request.
 const NAMESPACE: &str = "namespaceObject";
 const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
-/// The values that expressions may name.
+/// Values that expressions may name.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'v> {
     pub(crate) object: &'v Value,
@@ -31,14 +31,14 @@ pub(crate) struct Values<'v> {
     pub(crate) asker: &'v Asker<'v>,
 }
 
-/// Answers what expressions ask of the authorizer.
+/// Answers the authorizer checks of expressions.
 pub(crate) struct Asker<'c> {
     context: &'c RequestContext<'c>,
     own: Question,
 }
 
 impl<'c> Asker<'c> {
-    /// Asks about the user of a request.
+    /// Creates an authority for the user of a request.
     pub(crate) fn new(call: &Call<'c>, attributes: &Attributes) -> Self {
         let own = Question {
             group: attributes.resource.group.to_string(),
@@ -54,7 +54,7 @@ impl<'c> Asker<'c> {
 
 impl Authority for Asker<'_> {
     fn allows(&self, question: &Question) -> bool {
-        // Paths are not served by the registry: nothing says that they may be used.
+        // The registry does not serve paths, so nothing shows that they may be used.
         if question.path.is_some() {
             return false;
         }
@@ -85,9 +85,9 @@ pub(crate) struct Evaluation<'v> {
     scope: Scope<'v>,
     namespace: &'v Value,
     left: u64,
-    /// The expressions of the variables of the policy that have no value yet, by their place.
+    /// Expressions of the policy's variables that have no value yet, by index.
     variables: BTreeMap<usize, &'v Value>,
-    /// The place of each variable.
+    /// Index of each variable.
     places: BTreeMap<&'v str, usize>,
     failed: BTreeMap<String, String>,
 }
@@ -112,7 +112,7 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// As [`Self::new`], after expressions of the same policy that left so much of its budget.
+    /// Creates an evaluation like [`Self::new`], with the budget left by earlier expressions of the same policy.
     pub(crate) fn with_budget(values: &Values<'v>, left: u64) -> Self {
         Self { left, ..Self::new(values) }
     }
@@ -122,8 +122,8 @@ impl<'v> Evaluation<'v> {
         self.left
     }
 
-    /// Lets expressions use the variables of a policy. Each is evaluated when the first expression uses it; one that
-    /// fails does so there.
+    /// Makes the variables of a policy available to expressions. Each is evaluated when the first expression uses it, and fails
+    /// there.
     pub(crate) fn define(&mut self, variables: &'v Value) {
         for (place, variable) in variables.as_array().into_iter().flatten().enumerate() {
             self.variables.insert(place, variable);
@@ -131,7 +131,7 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// The places of the variables that an expression uses. To use all of them takes part of the budget as it takes time.
+    /// Returns the indexes of the variables that an expression uses. Using all of them costs budget in proportion to time.
     fn used(&mut self, program: &Program) -> Vec<usize> {
         let Some(names) = program.fields_of(VARIABLES) else {
             let all: Vec<usize> = self.variables.keys().copied().collect();
@@ -141,7 +141,7 @@ impl<'v> Evaluation<'v> {
         names.iter().filter_map(|name| self.places.get(name)).copied().collect()
     }
 
-    /// Evaluates the variables that an expression uses, and before them those that they use themselves.
+    /// Evaluates the variables that an expression uses, after the variables that these use themselves.
     fn evaluate_variables(&mut self, program: &Program) {
         let mut open: BTreeSet<usize> = self.used(program).into_iter().collect();
         let mut needed = BTreeMap::new();
@@ -149,7 +149,7 @@ impl<'v> Evaluation<'v> {
             let Some(variable) = self.variables.remove(&place) else { continue };
             let program = self.compiled(variable["expression"].as_str().unwrap_or_default());
             if let Ok(program) = &program {
-                // A variable may use those before it only.
+                // A variable may only use earlier ones.
                 open.extend(self.used(program).into_iter().filter(|used| *used < place));
             }
             needed.insert(place, (variable["name"].as_str().unwrap_or_default(), program));
@@ -162,16 +162,16 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// A program, which takes part of the budget as it takes time.
+    /// Compiles a program, at a cost in proportion to time.
     fn compiled(&mut self, text: &str) -> Result<Program, String> {
-        /// Bytes that are compiled in one step.
+        /// Number of bytes compiled per step.
         const COMPILED_BYTES: usize = 8;
         let cost = u64::try_from(text.len() / COMPILED_BYTES).unwrap_or(u64::MAX).saturating_add(1);
         self.left = self.left.checked_sub(cost).ok_or_else(|| EXCEEDED.to_owned())?;
         Program::compile(text).map_err(|error| format!("compilation failed: {error}"))
     }
 
-    /// The value of an expression, or why it has none.
+    /// Returns the value of an expression, or the reason why it has none.
     pub(crate) fn value(&mut self, text: &str) -> Result<Val<'v>, String> {
         let program = self.compiled(text)?;
         self.evaluate_variables(&program);
@@ -195,7 +195,7 @@ impl<'v> Evaluation<'v> {
         })
     }
 
-    /// Reports whether an expression holds.
+    /// Reports whether an expression is true.
     pub(crate) fn holds(&mut self, text: &str) -> Result<bool, String> {
         match self.value(text)? {
             Val::Bool(truth) => Ok(truth),
@@ -203,9 +203,9 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// The text that a message expression makes, if it makes a good one.
+    /// Returns the text of a message expression, if it is valid.
     pub(crate) fn message(&mut self, text: &str) -> Option<String> {
-        /// Longest message in bytes.
+        /// Maximum length of a message in bytes.
         const LONGEST: usize = 5 * 1024;
         match self.value(text) {
             Ok(Val::Text(text)) => {
@@ -241,34 +241,34 @@ impl<'v> Evaluation<'v> {
     }
 }
 
-/// The result of match conditions.
+/// Result of match conditions.
 #[derive(Debug, Default)]
 struct Conditions {
     is_one_false: bool,
-    /// Why the conditions before that one could not be evaluated.
+    /// Errors of the conditions before that one.
     errors: Vec<String>,
 }
 
-/// The webhook or policy whose match conditions are evaluated.
+/// The webhook or policy to which match conditions belong.
 pub(crate) struct Conditional<'a> {
     pub(crate) name: &'a str,
     /// `webhook` or `policy`.
     pub(crate) kind: &'static str,
-    /// When it is asked, as metrics name it.
+    /// Admission step, as metrics name it.
     pub(crate) step: &'static str,
-    /// Its `spec`, or the webhook itself.
+    /// The policy's `spec`, or the webhook itself.
     pub(crate) spec: &'a Value,
 }
 
 impl<'a> Conditional<'a> {
-    /// A policy, which mutating ones are too in upstream's metrics.
+    /// Describes a policy; upstream's metrics do not distinguish mutating ones.
     pub(crate) fn policy(policy: &'a Value) -> Self {
         let name = policy["metadata"]["name"].as_str().unwrap_or_default();
         Self { name, kind: "policy", step: "validate", spec: &policy["spec"] }
     }
 
-    /// Reports whether all match conditions hold. An error counts only where no condition is false, and where the
-    /// failure policy does not ignore it.
+    /// Reports whether all match conditions hold. An error matters only if no condition is false and the failure policy does not
+    /// ignore it.
     pub(crate) fn holds(
         &self,
         call: &Call<'_>,
@@ -307,7 +307,7 @@ impl<'a> Conditional<'a> {
     }
 }
 
-/// Several errors in Go's words: each once, in brackets if there are several.
+/// Formats several errors as Go does: without duplicates, in brackets if there are several.
 fn aggregate(errors: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::with_capacity(errors.len());
     for error in errors {

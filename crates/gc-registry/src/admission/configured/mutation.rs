@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: expressions that change an object.
+//! MutatingAdmissionPolicy: expressions that change objects.
 
 use gc_cel::Val;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::patch;
 use crate::registry::call::Call;
 
-/// Lets all policies change an object, in the order of their names.
+/// Lets all policies change an object, in order of their names.
 pub(crate) fn mutate(
     call: &Call<'_>,
     configured: &Configured,
@@ -42,8 +42,8 @@ pub(crate) fn mutate(
     Ok(())
 }
 
-/// The refusal of a request that a policy could not change: forbidden by its code, invalid by its reason, and in the
-/// words of the policy alone.
+/// Returns the refusal of a request that a policy failed to change: its code means forbidden, its reason invalid, and its message
+/// is only the policy's.
 fn failed(call: &Call<'_>, attributes: &Attributes, message: &str) -> ApiError {
     ApiError { code: 403, message: message.to_owned(), ..refusal(call, attributes, message, "Invalid") }
 }
@@ -111,10 +111,10 @@ fn failed_expression(text: &str, why: &str) -> String {
     format!("expression '{}' resulted in error: {why}", text.trim())
 }
 
-/// Maximum depth of an expression's result.
+/// Maximum nesting of an expression's result.
 const DEEPEST: usize = 100;
 
-/// The value of an expression as JSON.
+/// Converts the value of an expression to JSON.
 fn to_json(value: &Val<'_>) -> Result<Value, String> {
     json_of(value, DEEPEST)
 }

@@ -1,17 +1,17 @@
-//! The options of a request, as admission shows them.
+//! Options of a request, as admission sees them.
 
 use serde_json::{Map, Value, json};
 
 use super::Operation;
 use crate::api::{FieldValidation, WriteOptions};
 
-/// The options that a request was sent with.
+/// Options that a request was sent with.
 #[derive(Clone, Copy)]
 pub(crate) enum Options<'a> {
     Write(&'a WriteOptions),
-    /// Those of a deletion, and whether it is a dry run.
+    /// Options of a deletion, and whether it is a dry run.
     Delete(&'a Map<String, Value>, bool),
-    /// A connection has none.
+    /// A connection has no options.
     None,
 }
 
@@ -24,7 +24,7 @@ impl Options<'_> {
         }
     }
 
-    /// `request.options`: what was given, under the kind that the operation has for it.
+    /// Returns `request.options`: the given options, under the kind that belongs to the operation.
     pub(crate) fn shown(&self, operation: Operation) -> Value {
         let kind = match operation {
             Operation::Create => "CreateOptions",

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy: expressions that refuse, or warn.
+//! ValidatingAdmissionPolicy: expressions that refuse or warn.
 
 use serde_json::{Map, Value, json};
 
@@ -12,15 +12,15 @@ use crate::{kinds, persist};
 /// Maximum number of parameter objects of a binding.
 const MOST_PARAMS: usize = 1_000;
 
-/// A policy that said no.
+/// Denial by a policy.
 struct DeniedRequest {
     message: String,
     reason: &'static str,
-    /// The parameters were not found: that refuses the request whatever the actions of its binding are.
+    /// True if the parameters were not found, which refuses the request whatever the actions of its binding are.
     is_misconfigured: bool,
 }
 
-/// Asks all policies about a request: the first that denies refuses it, and all may warn.
+/// Runs all policies on a request: the first denial refuses it, and any policy may warn.
 pub(crate) fn validate(
     call: &Call<'_>,
     configured: &Configured,
@@ -203,7 +203,7 @@ pub(crate) fn namespace_object(attributes: &Attributes) -> Value {
     json!({"metadata": metadata, "spec": stored["spec"], "status": stored["status"]})
 }
 
-/// Returns the parameters of a policy: the objects that its binding names; `None`, once, if it takes none.
+/// Returns the parameters of a policy: the objects that its binding names, or a single `None` if the policy takes none.
 pub(crate) fn params(
     call: &Call<'_>,
     policy: &Value,

@@ -1,4 +1,4 @@
-//! AdmissionReview: what webhooks are asked, and what their answers say.
+//! AdmissionReview: builds the requests to webhooks, and interprets their answers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,30 +11,30 @@ use crate::patch;
 use crate::schema::{reviews, without_line_breaks};
 use crate::webhooks::answer::{ExpectedReview, shown_kind};
 
-/// Maximum number of causes of a refusal that are passed on.
+/// Maximum number of causes passed on from a refusal.
 const MOST_CAUSES: usize = 1_000;
 const GROUP: &str = "admission.k8s.io";
-/// The only type of patch that there is.
+/// The only type of patch.
 const JSON_PATCH: &str = "JSONPatch";
 
 /// Decision of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decision {
-    /// Why it refuses, if it does.
+    /// Refusal, if any.
     pub(crate) refused: Option<ApiError>,
-    /// The patch that it wants.
+    /// Requested patch.
     pub(crate) patch: Option<WebhookPatch>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// A patch as a webhook gave it.
+/// A patch as received from a webhook.
 #[derive(Debug, PartialEq)]
 pub(crate) struct WebhookPatch {
     bytes: Vec<u8>,
     kind: String,
 }
 
-/// The review that asks about a request, with the new and the old object in the version that the webhook asked for.
+/// Builds the review of a request, with the new and the old object in the version that the webhook selected.
 pub(crate) fn review(
     version: &str,
     attributes: &Attributes,
@@ -51,7 +51,7 @@ pub(crate) fn review(
     })
 }
 
-/// Reads the decision from an answer that can be decoded; an error if it does not answer the review.
+/// Reads the decision from a decodable answer; fails if it does not answer the review.
 pub(crate) fn decision(
     (webhook, version): (&str, &str),
     uid: &str,
@@ -63,7 +63,7 @@ pub(crate) fn decision(
     if !response.is_object() {
         return Err("webhook response was absent".to_owned());
     }
-    // The first version did not repeat the UID of the question.
+    // The first version did not repeat the UID of the request.
     if is_v1 && response["uid"] != uid {
         return Err(format!(
             "expected response.uid={uid:?}, got {:?}",
@@ -83,11 +83,11 @@ pub(crate) fn decision(
     Ok(Decision { refused: None, patch, warnings })
 }
 
-/// The patch of an answer as it was given: bytes, of which nothing is known yet.
+/// Reads the patch of an answer as bytes, which are not parsed yet.
 fn patch_of(response: &Value, mutates: bool, is_v1: bool) -> Result<Option<WebhookPatch>, String> {
     let bytes = bytes_of(&response["patch"]);
     let kind = response["patchType"].as_str();
-    // The first version had one type of patch, and asked no validating webhook for none.
+    // The first version had only one type of patch, and did not forbid patches from validating webhooks.
     if !is_v1 {
         let is_given = mutates && !bytes.is_empty();
         return Ok(is_given.then(|| WebhookPatch { bytes, kind: JSON_PATCH.to_owned() }));
@@ -103,7 +103,7 @@ fn patch_of(response: &Value, mutates: bool, is_v1: bool) -> Result<Option<Webho
     }
 }
 
-/// Bytes as Go's decoder takes them: in base64, or as a list of numbers. Their types were checked.
+/// Reads bytes as Go's decoder does: from base64, or from a list of numbers. Their types have been checked.
 fn bytes_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => STANDARD.decode(&*without_line_breaks(text)).unwrap_or_default(),
@@ -116,7 +116,7 @@ fn bytes_of(value: &Value) -> Vec<u8> {
 }
 
 impl WebhookPatch {
-    /// The operations of the patch; `None` if there are none. An error says what cannot be used about it.
+    /// Returns the operations of the patch; `None` if there are none. An error describes what is unusable about it.
     pub(crate) fn operations(&self) -> Result<Option<Value>, String> {
         let patch = serde_json::from_slice(&self.bytes)
             .map_err(|why| why.to_string())
@@ -132,13 +132,14 @@ impl WebhookPatch {
     }
 }
 
-/// Says why an answer is no AdmissionReview of a version, as Go's decoder does; the call of the webhook has failed then.
+/// Checks that an answer is an AdmissionReview of a version, with the errors of Go's decoder. If it is not, the call of the webhook
+/// has failed.
 pub(crate) fn undecodable(version: &str, answer: &Value) -> Result<(), String> {
     let expected = ExpectedReview { kind: "AdmissionReview", group: GROUP, version };
     expected.check(answer, &reviews::admission_review(version))
 }
 
-/// The error that a refusing webhook makes.
+/// Returns the error of a refusing webhook.
 fn refusal(webhook: &str, status: &Value) -> ApiError {
     let text = |key: &str| status[key].as_str().unwrap_or_default();
     let by = format!("admission webhook {webhook:?} denied the request");
@@ -153,7 +154,7 @@ fn refusal(webhook: &str, status: &Value) -> ApiError {
     ApiError { details, ..ApiError::new(code, text("reason").to_owned(), message) }
 }
 
-/// The details that a webhook gives, up to as many causes as a client could read.
+/// Returns the details given by a webhook, with as many causes as a client could read.
 fn details(given: &Value) -> Details {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let causes = given["causes"].as_array().into_iter().flatten().take(MOST_CAUSES);
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// The messages are those of kube-apiserver 1.36.2.
+    /// The messages are the same as those of kube-apiserver 1.36.2.
     #[test]
     fn answers_are_decoded_as_in_go() {
         let review = |change: &dyn Fn(&mut Value)| {

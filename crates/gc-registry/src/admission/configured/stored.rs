@@ -1,4 +1,4 @@
-//! The policies and webhooks as they are stored.
+//! Stored policies and webhooks.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::error::ApiError;
 use crate::persist;
 use crate::storage::{RangeOptions, Revision, Storage};
 
-/// All of it, sorted by name.
+/// All of the configuration, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
-    /// The stored configuration may differ, and could not be read: requests that it judges get 503.
+    /// True if the stored configuration may differ but could not be read: requests that it might judge get a 503.
     pub(crate) is_outdated: bool,
     pub(crate) mutating_webhooks: Vec<Value>,
     pub(crate) validating_webhooks: Vec<Value>,
@@ -18,19 +18,19 @@ pub(crate) struct Configured {
     pub(crate) mutating_bindings: Vec<Value>,
     pub(crate) validating_policies: Vec<Value>,
     pub(crate) validating_bindings: Vec<Value>,
-    /// True if a policy compares with custom resources.
+    /// True if a policy has custom resources as parameters.
     pub(crate) has_custom_params: bool,
 }
 
 impl Configured {
-    /// Reads what is stored, all of it at one revision.
+    /// Reads the stored configuration, at a single revision.
     pub(crate) fn read(storage: &dyn Storage) -> Result<(Self, Revision), ApiError> {
         let found =
             storage.range(persist::ADMISSION, &RangeOptions::default()).map_err(persist::storage_error)?;
         let all = |resource: &str| -> Result<Vec<Value>, ApiError> {
             let prefix = format!("{}{resource}/", persist::ADMISSION);
             let items = found.items.iter().filter(|item| item.key.starts_with(&prefix));
-            // Unreadable configuration must not let anything through: the server reports it instead.
+            // Unreadable configuration must not permit anything; the server reports it instead.
             let parsed = items.map(|item| serde_json::from_slice(&item.value));
             parsed
                 .collect::<Result<_, _>>()
@@ -57,8 +57,8 @@ impl Configured {
         self.validating_webhooks.is_empty() && self.validating_bindings.is_empty() && !self.is_outdated
     }
 
-    /// Returns whether writes may call what is outside: webhooks, or for a policy that compares with custom resources, a conversion
-    /// webhook.
+    /// Reports whether writes may make outside calls: to webhooks, or, for a policy with custom resources as parameters, to a
+    /// conversion webhook.
     pub(crate) fn calls_outside(&self) -> bool {
         !self.mutating_webhooks.is_empty() || !self.validating_webhooks.is_empty() || self.has_custom_params
     }

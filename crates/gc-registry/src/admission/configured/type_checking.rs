@@ -1,5 +1,5 @@
-//! `status.typeChecking` of ValidatingAdmissionPolicies: whether their expressions suit the types of the objects that
-//! they are about, as upstream's `validatingadmissionpolicy-status-controller` checks it.
+//! `status.typeChecking` of ValidatingAdmissionPolicies: checks whether their expressions match the types of their objects, as
+//! upstream's `validatingadmissionpolicy-status-controller` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,13 @@ use crate::registry::Registry;
 use crate::resource::ResourceDefinition;
 use crate::schema::{self, Node, Schema, StringFormat};
 
-/// Kinds that the expressions of one policy are checked against at most.
+/// Maximum number of kinds that the expressions of one policy are checked against.
 const MAXIMUM_KINDS: usize = 10;
-/// The field manager of the status.
+/// Field manager of the status.
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
 impl Registry {
-    /// Checks the types of the policies that were changed since they were checked last, and writes the outcome to their
-    /// status.
+    /// Checks the types of policies that have changed since their last check, and writes the result to their status.
     pub(crate) fn check_policy_types(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         if !self.config().checks_policy_types {
             return Ok(());
@@ -97,12 +96,12 @@ fn warnings(catalog: &Catalog, policy: &Value) -> Vec<Value> {
     warnings
 }
 
-/// A kind as upstream prints it.
+/// Formats a kind as upstream does.
 fn shown(resource: &ResourceDefinition) -> String {
     format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind)
 }
 
-/// The kinds that a policy names, sorted. Rules with wildcards name none.
+/// Returns the kinds that a policy names, sorted. Rules with wildcards name none.
 fn kinds<'c>(catalog: &'c Catalog, constraints: &Value) -> Vec<&'c ResourceDefinition> {
     let mut found = BTreeMap::new();
     for rule in constraints["resourceRules"].as_array().into_iter().flatten() {
@@ -148,7 +147,7 @@ fn environment(catalog: &Catalog, spec: &Value, resource: &ResourceDefinition) -
     environment.with("params", params.map_or(Type::Dyn, |resource| type_of(resource)))
 }
 
-/// Adds the variables of a policy, each of which may use those before it.
+/// Adds the variables of a policy, each of which may use the ones before it.
 fn with_variables(environment: &Environment, variables: &Value) -> Environment {
     let mut environment = environment.clone().with("variables", Type::object(expressions::VARIABLES, []));
     for variable in variables.as_array().into_iter().flatten() {
@@ -160,28 +159,28 @@ fn with_variables(environment: &Environment, variables: &Value) -> Environment {
     environment
 }
 
-/// The type of the objects of a resource.
+/// Returns the type of a resource's objects.
 fn type_of(resource: &ResourceDefinition) -> Type {
     let typing = Typing { is_custom: resource.custom.is_some() };
     let schema = rules::schema(resource);
     typing.type_of(&schema, &resource.kind, true, &mut Vec::new()).unwrap_or(Type::Dyn)
 }
 
-/// Reports whether a definition of any value is an object without known fields in upstream's schemas.
+/// Reports whether a definition that accepts any value is an object without known fields in upstream's schemas.
 fn is_open_object(name: &str) -> bool {
     [".RawExtension", ".FieldsV1"].iter().any(|end| name.ends_with(end))
 }
 
-/// Conversion of schemas to types.
+/// Conversion from schemas to types.
 #[derive(Clone, Copy)]
 struct Typing {
-    /// True if the schema is that of a definition.
+    /// True if the schema belongs to a CustomResourceDefinition.
     is_custom: bool,
 }
 
 impl Typing {
-    /// The type of the values of a schema; none where expressions do not see them. `above` are the definitions that
-    /// contain the schema: one that contains itself has no fields there.
+    /// Returns the type of a schema's values; `None` if expressions cannot see them. `above` contains the enclosing definitions: a
+    /// recursive one has no fields at its second occurrence.
     fn type_of(
         self,
         schema: &Schema,

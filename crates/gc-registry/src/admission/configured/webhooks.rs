@@ -15,10 +15,10 @@ use crate::webhooks::{WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, We
 
 /// Default timeout of a webhook, in seconds.
 const TIMEOUT_SECONDS: u32 = 10;
-/// The longest that a webhook may take, in seconds.
+/// Maximum timeout of a webhook, in seconds.
 const LONGEST_SECONDS: u32 = 30;
 
-/// A webhook that is asked about a request.
+/// A webhook that applies to a request.
 struct WebhookTurn<'c> {
     webhook: &'c Value,
     name: &'c str,
@@ -26,7 +26,7 @@ struct WebhookTurn<'c> {
     form: Form,
 }
 
-/// When webhooks are asked, as metrics name it.
+/// Step in which webhooks are called, as metrics name it.
 #[derive(Clone, Copy)]
 enum Step {
     Admit,
@@ -42,7 +42,7 @@ impl Step {
     }
 }
 
-/// The webhooks of all configurations that are about a request, in their order.
+/// Returns the webhooks of all configurations that apply to a request, in order.
 fn asked<'c>(
     call: &Call<'_>,
     (step, configurations): (Step, &'c [Value]),
@@ -58,7 +58,7 @@ fn webhooks_of(configurations: &[Value]) -> impl Iterator<Item = &Value> {
     configurations.iter().filter_map(|configuration| configuration["webhooks"].as_array()).flatten()
 }
 
-/// A webhook as it is to be asked about a request; `None` if it is not about the request.
+/// Prepares a webhook for a request; returns `None` if the webhook does not apply.
 fn turn<'c>(
     call: &Call<'_>,
     (step, webhook): (Step, &'c Value),
@@ -116,7 +116,7 @@ impl WebhookTurn<'_> {
         self.webhook["failurePolicy"] == "Ignore"
     }
 
-    /// The version of AdmissionReview that both speak.
+    /// Returns the version of AdmissionReview that both sides support.
     fn version(&self) -> &'static str {
         let mut versions = self.webhook["admissionReviewVersions"].as_array().into_iter().flatten();
         versions
@@ -124,8 +124,8 @@ impl WebhookTurn<'_> {
             .unwrap_or("v1")
     }
 
-    /// The call that asks the webhook. An error ends the request whatever the failure policy says: there is nothing to ask
-    /// about.
+    /// Builds the call of the webhook. An error ends the request regardless of the failure policy, because there is nothing to
+    /// send.
     fn call(
         &self,
         call: &Call<'_>,
@@ -158,7 +158,7 @@ impl WebhookTurn<'_> {
         Ok(WebhookCall { url, address, ca_bundle, timeout, body })
     }
 
-    /// Applies the webhook's decision to the request. A failure that is ignored decides nothing.
+    /// Applies the webhook's decision to the request. An ignored failure decides nothing.
     fn judged(
         &self,
         call: &Call<'_>,
@@ -190,13 +190,13 @@ impl WebhookTurn<'_> {
         }
     }
 
-    /// Applies the failure policy of a webhook that gave no decision.
+    /// Applies the failure policy of a webhook without a decision.
     fn failed(&self, step: &str, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
         let message = format!("{step}: {failure}");
         self.failed_because(&WebhookFailure { message, ..*failure })
     }
 
-    /// The same for a failure whose message says where it happened.
+    /// Applies the failure policy to a failure whose message already names the step.
     fn failed_because(&self, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
         if self.ignores_failure() {
             return (Ok(None), WebhookEnd::FailedOpen(failure.code));
@@ -218,7 +218,7 @@ impl WebhookTurn<'_> {
     }
 }
 
-/// Sends calls. What they answer counts for nothing once the time of the request has passed.
+/// Sends calls. Their answers are ignored once the deadline of the request has passed.
 fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Result<Vec<WebhookAnswer>, ApiError> {
     let Some(outside) = call.registry.outside() else {
         return Ok(calls.iter().map(|_| Err("this server calls no webhooks".to_owned()).into()).collect());
@@ -233,8 +233,8 @@ fn no_answer() -> WebhookAnswer {
     Err("no answer".to_owned()).into()
 }
 
-/// Lets webhooks change an object, one after the other: whether the next one is asked is decided about the object as it has
-/// become. Those that ask for it are asked again, once, where the object was changed after them.
+/// Lets webhooks change an object in sequence; each webhook is matched against the object as changed so far. Webhooks with
+/// reinvocation are called once more if the object was changed after them.
 pub(crate) fn mutate(
     call: &Call<'_>,
     configured: &Configured,
@@ -256,7 +256,7 @@ pub(crate) fn mutate(
     Ok(())
 }
 
-/// Asks a webhook if the request, with the object as it is now, concerns it; `false` if it does not.
+/// Calls a webhook if it applies to the request with the current object; returns `false` if it does not.
 fn ask(
     call: &Call<'_>,
     webhook: &Value,
@@ -278,7 +278,7 @@ fn ask(
     changed.map(|()| true)
 }
 
-/// Asks mutating webhooks about a deletion: they can refuse it, and have nothing to change.
+/// Calls mutating webhooks for a deletion, which they can refuse but not change.
 pub(crate) fn admit_deletion(
     call: &Call<'_>,
     configured: &Configured,
@@ -303,8 +303,8 @@ pub(crate) fn admit_deletion(
     Ok(())
 }
 
-/// Calls a webhook: what it decided, how long that took, and how it ended. An error ends the request whatever the webhook's
-/// failure policy says.
+/// Calls a webhook; returns its decision, the duration, and the kind of its end. An error ends the request regardless of the
+/// webhook's failure policy.
 fn answered(
     call: &Call<'_>,
     webhook: &WebhookTurn<'_>,
@@ -320,7 +320,7 @@ fn answered(
     Ok((patch, answer.took, end))
 }
 
-/// Applies the patch of a webhook, in the version that the webhook was asked in.
+/// Applies the patch of a webhook, in the version in which the webhook was called.
 fn apply(
     call: &Call<'_>,
     webhook: &WebhookTurn<'_>,
@@ -329,13 +329,13 @@ fn apply(
     patch: &Value,
 ) -> Result<(), ApiError> {
     let mut changed = attributes.converted(call, &webhook.form, new)?;
-    // A patch that does not apply is an error whatever the failure policy says: the webhook did answer.
+    // A patch that does not apply is an error regardless of the failure policy, because the webhook did answer.
     patch::json_patch_of_webhook(&mut changed, patch).map_err(ApiError::internal)?;
     *new = attributes.converted_back(call, &webhook.form, changed)?;
     Ok(())
 }
 
-/// Asks all validating webhooks at the same time; the first refusal in their order is the answer.
+/// Calls all validating webhooks at the same time; the first refusal in their order is the answer.
 pub(crate) fn validate(
     call: &Call<'_>,
     configured: &Configured,

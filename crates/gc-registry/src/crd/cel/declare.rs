@@ -1,4 +1,4 @@
-//! Types of a schema's values, and their maximum number.
+//! Types of a schema's values, and the maximum number of values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 type Source = Map<String, Value>;
 
-/// The declaration of a schema; `None` where expressions do not see its values. The root of a resource has its name
-/// whatever the schema says.
+/// Returns the declaration of a schema; `None` if expressions cannot see its values. The root of a resource has its name regardless
+/// of the schema.
 pub(in crate::crd) fn declared(source: &Source, is_resource: bool) -> Option<Arc<DeclaredType>> {
-    /// A code point takes up to four bytes.
+    /// Maximum number of bytes of a code point.
     const BYTES_OF_A_CHARACTER: u64 = 4;
     let flag = |key: &str| source.get(key) == Some(&Value::Bool(true));
     let count = |key: &str| source.get(key).and_then(Value::as_i64).map(|count| count.max(0).unsigned_abs());
@@ -59,7 +59,7 @@ pub(in crate::crd) fn is_embedded(source: &Source) -> bool {
 }
 
 fn object(source: &Source, is_resource: bool) -> DeclaredType {
-    /// Cost of a member beside its name and value.
+    /// Cost of a member, excluding its name and value.
     const MEMBER: u64 = 4;
     let mut fields: BTreeMap<String, Arc<DeclaredType>> = BTreeMap::new();
     let mut least_bytes = 2;

@@ -1,4 +1,4 @@
-//! The rules of a definition when it is written: whether they compile, fit the schema, and cost no more than they may.
+//! Validation of a definition's rules when it is written: they must compile, match the schema, and stay within the cost limits.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ type Source = Map<String, Value>;
 const RULE_COST_LIMIT: u64 = 10_000_000;
 /// Maximum estimated cost of all rules of one schema.
 const SCHEMA_COST_LIMIT: u64 = 100_000_000;
-/// Number of most expensive rules to name when the schema costs too much.
+/// Number of the most expensive rules to name if the schema costs too much.
 const MOST_EXPENSIVE_NAMED: usize = 4;
 
-/// Checks all rules of a schema that is structural. Rules below a schema problem are not checked.
+/// Checks all rules of a structural schema. Rules below a schema error are not checked.
 pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldError]) -> Vec<FieldError> {
     let mut checker = Checker { known, problems: Vec::new(), total: 0, expensive: Vec::new() };
     let place = SchemaPosition { declared: None, in_scope: false, most: Some(1), uncorrelatable: None };
@@ -35,16 +35,16 @@ pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldErr
     checker.problems
 }
 
-/// Facts about a schema's position.
+/// Facts about the position of a schema.
 #[derive(Clone)]
 struct SchemaPosition {
-    /// Declaration of its values, once a rule above has asked for it.
+    /// Declaration of the values, once a rule above needs it.
     declared: Option<Arc<DeclaredType>>,
-    /// True if there is a rule above.
+    /// True if there is a rule above this position.
     in_scope: bool,
-    /// Maximum number of values; `None` if the schemas above do not say.
+    /// Maximum number of values; `None` if the schemas above have no limit.
     most: Option<u64>,
-    /// The nearest place above whose parts cannot be matched between two states of an object.
+    /// Nearest position above whose parts cannot be matched between two states of an object.
     uncorrelatable: Option<String>,
 }
 
@@ -187,7 +187,7 @@ impl Checker<'_> {
             Ok(checked) if checked.result != Type::Text => {
                 self.problems.push(bad_rule(path, rule, "messageExpression must evaluate to a string"));
             }
-            // Upstream holds the cost of one message against the limit, however many there may be.
+            // Upstream compares the cost of a single message with the limit, however many there may be.
             Ok(checked) => self.spend("estimated messageExpression cost", &path, checked.most_cost),
         }
     }
@@ -223,9 +223,9 @@ fn times(most: u64, elements: Option<u64>) -> Option<u64> {
 
 #[expect(clippy::cast_precision_loss, reason = "printed with one digit behind the point")]
 fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
-    /// From here on the factor says nothing any more.
+    /// Factor from which the exact value is meaningless.
     const LARGEST_FACTOR: f64 = 100.0;
-    /// Below this one digit would hide that it is too much.
+    /// Factor below which one digit would hide that the limit is exceeded.
     const SMALL_FACTOR: f64 = 1.5;
     let factor = cost as f64 / limit as f64;
     let factor = if factor > LARGEST_FACTOR {
@@ -241,7 +241,7 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A problem of a rule, which upstream prints with all members of its type.
+/// Returns an error of a rule, in which upstream prints all fields of its type.
 fn bad_rule(path: String, rule: &Value, why: &str) -> FieldError {
     let text = |key: &str| go_json(&Value::from(rule[key].as_str().unwrap_or_default()));
     let printed = format!(
@@ -260,7 +260,7 @@ fn bad_rule(path: String, rule: &Value, why: &str) -> FieldError {
     }
 }
 
-/// JSON as Go writes it: what HTML could take for markup is escaped.
+/// Formats JSON as Go does, which escapes characters that are special in HTML.
 fn go_json(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::crd::compile::compile as compile_schema;
 
-/// Evaluates an expression over a document: `true`, text, or its error.
+/// Evaluates an expression over a document; returns `true`, text, or its error.
 fn value_of(expression: &str, document: &Value) -> String {
     value_within(CALL_BUDGET, expression, document)
 }
@@ -281,7 +281,7 @@ fn rules_become_problems() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Evaluating any rule ends and does not panic.
+    /// The evaluation of any rule must end without a panic.
     #[test]
     fn arbitrary_rules_do_not_panic(parts in prop::collection::vec(prop::sample::select(vec![
         "self", "self.a", "self.list", "x", "1", "-9223372036854775808", "2u", "1.5", "'ä\\n'", "true", "null", "[", "]", "(", ")", "{", "}",

@@ -222,8 +222,7 @@ fn values_are_checked_in_the_words_of_kubernetes() {
         let object = widget(&json!({"a": value}));
         let version = version(&definition);
         assert_eq!(texts(&version.validate(&object, None)), problems, "{schema} {value}");
-        // A stored value that does not change is not checked again, but for list types, which only
-        // consider stored items.
+        // A stored value that does not change is not checked again, except for list types, which only consider stored items.
         assert_eq!(
             version
                 .validate(&object, Some(&object))
@@ -337,7 +336,7 @@ fn whole_numbers_are_stored_without_fractions_and_exponents() {
     let mut created = object(written);
     version.prepare_create(&mut created);
     assert_eq!(created, json!({"spec": object(stored)["spec"], "metadata": {"generation": 1}}));
-    // A number that is written in another way is another one to what counts changes.
+    // The same number in another notation counts as a change.
     let mut updated = object(written);
     version.prepare_update(&mut updated, &object(stored), "");
     assert_eq!(
@@ -375,7 +374,7 @@ fn scale_reads_and_writes_its_paths() {
     assert_eq!(object["spec"]["replicas"], 5);
     version.apply_scale(&mut object, &json!({"spec": {}})).unwrap();
     assert_eq!(object["spec"]["replicas"], 0);
-    // It is the object that may not have a negative number of replicas.
+    // The object is what may not have a negative number of replicas.
     version.apply_scale(&mut object, &json!({"spec": {"replicas": -1}})).unwrap();
     assert_eq!(
         texts(&version.validate(&object, None)),
@@ -496,7 +495,7 @@ fn formats_accept_and_refuse() {
     }
 }
 
-/// A definition as certificate managers have it.
+/// A definition like those of certificate managers.
 #[test]
 fn a_certificate_is_defaulted_checked_and_shown() {
     let definition = prepared(definition(&json!({
@@ -569,7 +568,7 @@ fn a_certificate_is_defaulted_checked_and_shown() {
     );
 }
 
-/// A regression: 60 KB of empty items with a large default each became 1.3 GB before their size was checked.
+/// Regression test: 60 KB of empty items with a large default each grew to 1.3 GB before their size was checked.
 #[test]
 fn defaults_are_counted_while_they_are_added() {
     let large = "x".repeat(64 << 10);
@@ -583,7 +582,7 @@ fn defaults_are_counted_while_they_are_added() {
         assert!(object.to_string().len() <= (8 << 20) + items(number).to_string().len() + 64 * number);
         let mut applied = items(number);
         assert_eq!(version.apply_defaults_beside_nulls(&mut applied), fits, "{number}");
-        // A stored object stays readable, whatever the definition says today.
+        // A stored object must stay readable, whatever the current definition.
         let mut stored = items(number);
         version.read_stored("example.com/v1", &mut stored);
         assert_eq!(stored["spec"]["list"].as_array().unwrap().len(), number);

@@ -65,7 +65,7 @@ fn filters_inside_of_filters_are_bounded() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing that is sent as a definition or an instance makes the server panic.
+    /// No definition or instance that a client sends may make the server panic.
     #[test]
     fn arbitrary_documents_do_not_panic(document in any_json(), schema in any_json(), object in any_json(), old in any_json()) {
         for mut definition in [document, with_schema(&schema)] {

@@ -1,4 +1,4 @@
-//! Expressions in webhooks and policies: whether they compile.
+//! Validation of expressions in webhooks and policies.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,25 @@ use gc_cel::{Environment, Program, Type};
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified;
 
-/// The type of the variables of a policy.
+/// Type of a policy's variables.
 pub(crate) const VARIABLES: &str = "kubernetes.variables";
 /// Type of the object that mutations construct.
 pub(crate) const OBJECT: &str = "Object";
 pub(crate) const PATCH: &str = "JSONPatch";
 const CONDITIONS_MAX: usize = 64;
 
-/// Optional variables of expressions besides the request and its objects. Made once for a policy, because what
-/// makes it takes time in the number of variables.
+/// Optional variables of expressions besides the request and its objects. Created once per policy, because the cost depends on the
+/// number of variables.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedVariables {
-    /// Without the authorizer.
+    /// Environment without the authorizer.
     messages: Environment,
     rules: Environment,
 }
 
 impl NamedVariables {
-    /// Returns the variables of match conditions, which are evaluated before `variables`. Objects are of any kind, so
-    /// that their types are seen when expressions are evaluated.
+    /// Returns the variables of match conditions, which are evaluated before `variables`. Objects may be of any kind, so their
+    /// types are only known during evaluation.
     pub(crate) fn in_conditions(params: bool) -> Self {
         let mut environment = Environment::default();
         for name in ["object", "oldObject"] {
@@ -42,7 +42,7 @@ impl NamedVariables {
         Self { messages: environment, rules }
     }
 
-    /// Returns the variables of a policy's mutations: `Object` and `JSONPatch`, too, of which they are made.
+    /// Returns the variables of a policy's mutations, including `Object` and `JSONPatch`, which construct mutations.
     pub(crate) fn in_mutations(self) -> Self {
         let texts = ["op", "path", "from"].map(|field| (field, Type::Text));
         Self { rules: self.rules.with_open_object(OBJECT, &[]).with_open_object(PATCH, &texts), ..self }
@@ -65,8 +65,8 @@ impl NamedVariables {
     }
 }
 
-/// Checks that an expression compiles, names nothing unknown and has a value of a type that is wanted, any type if
-/// none is. Returns the type.
+/// Checks that an expression compiles, uses no unknown name, and has one of the wanted types, or any type if none is given. Returns
+/// the type.
 pub(crate) fn expression(
     field: &Field<'_, '_>,
     named: &NamedVariables,
@@ -76,7 +76,7 @@ pub(crate) fn expression(
     compiled(field.text(), named, wanted).map_err(|why| report.invalid(field, &why)).ok()
 }
 
-/// As [`expression`], without the space around it, which upstream does not show either.
+/// Checks an expression like [`expression`], without surrounding whitespace, which upstream does not show either.
 pub(crate) fn trimmed_expression(
     field: &Field<'_, '_>,
     named: &NamedVariables,
@@ -87,7 +87,7 @@ pub(crate) fn trimmed_expression(
     expression(&field.with(&text), named, wanted, report);
 }
 
-/// The type of an expression, or what is wrong with it.
+/// Returns the type of an expression, or a description of its error.
 pub(crate) fn compiled(text: &str, named: &NamedVariables, wanted: &[Type]) -> Result<Type, String> {
     let found = match Program::check(text, &named.rules, None) {
         Ok(checked) => checked.result,
@@ -104,7 +104,7 @@ pub(crate) fn compiled(text: &str, named: &NamedVariables, wanted: &[Type]) -> R
     Err(format!("must evaluate to {wanted} but got {}", type_name(&found)))
 }
 
-/// A type as its value prints it, which errors of the checker do not.
+/// Returns a type's name as printed by its value, which differs from the checker's errors.
 pub(crate) fn type_name(of: &Type) -> String {
     match of {
         Type::Null => "null_type".to_owned(),
@@ -116,7 +116,7 @@ pub(crate) fn type_name(of: &Type) -> String {
     }
 }
 
-/// Conditions under which a webhook or policy is asked at all.
+/// Validates the conditions under which a webhook or policy applies.
 pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &NamedVariables, report: &mut Report) {
     if field.list().len() > CONDITIONS_MAX {
         report.too_many(field, field.list().len(), CONDITIONS_MAX);
@@ -140,7 +140,7 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &NamedVariables, re
     }
 }
 
-/// The variables of a policy, each of which may name those before it. Returns what the rules of the policy may name.
+/// Validates the variables of a policy, each of which may use earlier ones. Returns the variables available to the policy's rules.
 pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report) -> NamedVariables {
     let mut named = NamedVariables::in_conditions(params).with_variables();
     for variable in field.items() {
@@ -160,8 +160,8 @@ pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report
     named
 }
 
-/// The type of a variable, as the expressions that use it know it: upstream knows nothing of objects in variables, nor of
-/// what does not compile.
+/// Returns the type of a variable for expressions that use it: like upstream, without information about objects, or about
+/// expressions that do not compile.
 pub(crate) fn type_of_variable(found: Option<Type>) -> Type {
     found.filter(is_known_of_variables).unwrap_or(Type::Dyn)
 }
@@ -178,7 +178,7 @@ fn typed<const N: usize>(name: &str, fields: [(&str, Type); N]) -> Type {
     Type::object(name, fields.map(|(field, of)| (field.to_owned(), of)))
 }
 
-/// The type of `request`.
+/// Returns the type of `request`.
 pub(crate) fn request() -> Type {
     let texts = |name: &str, fields: [&str; 3]| typed(name, fields.map(|field| (field, Type::Text)));
     let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
@@ -211,7 +211,7 @@ pub(crate) fn request() -> Type {
     )
 }
 
-/// The type of `namespaceObject`: the fields that upstream shows of a namespace.
+/// Returns the type of `namespaceObject`, with the fields of a namespace that upstream exposes.
 pub(crate) fn namespace() -> Type {
     let labels = || Type::map(Type::Text, Type::Text);
     let texts = || Type::list(Type::Text);

@@ -1,4 +1,4 @@
-//! Rules that select the requests of a webhook or policy.
+//! Validation of the rules that select the requests of a webhook or policy.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::kinds::shared::names::{dns_label_1035, dns_subdomain, path_segment, s
 pub(crate) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-/// A rule with operations.
+/// Validates a rule with operations.
 pub(crate) fn rule(field: &Field<'_, '_>, report: &mut Report) {
     let operations = field.get("operations");
     required_list(&operations, "operations", report);
@@ -30,7 +30,7 @@ pub(crate) fn rule(field: &Field<'_, '_>, report: &mut Report) {
     report.one_of_if_set(&field.get("scope"), &["*", "Cluster", "Namespaced"]);
 }
 
-/// A list that has items, and nothing beside a wildcard.
+/// Validates a list that must not be empty, nor contain other items besides a wildcard.
 fn required_list(field: &Field<'_, '_>, what: &str, report: &mut Report) {
     if field.list().is_empty() {
         report.required(field, "");
@@ -85,7 +85,7 @@ fn resources(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Only what is created or updated can be changed. Upstream leaves the numbers out of the place.
+/// Checks that only creates and updates are mutated. Upstream omits the indexes from the path.
 pub(crate) fn mutating_operations(field: &Field<'_, '_>, report: &mut Report) {
     const MUTATING: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = field.get("resourceRules");
@@ -96,7 +96,7 @@ pub(crate) fn mutating_operations(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// `matchConstraints` and `matchResources`.
+/// Validates `matchConstraints` and `matchResources`.
 pub(crate) fn match_resources(field: &Field<'_, '_>, report: &mut Report) {
     report.one_of_if_set(&field.get("matchPolicy"), &MATCH_POLICIES);
     for member in ["namespaceSelector", "objectSelector"] {
@@ -121,7 +121,7 @@ pub(crate) fn match_resources(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The constraints of a policy, which must name resources.
+/// Validates the constraints of a policy, which must name resources.
 pub(crate) fn match_constraints(field: &Field<'_, '_>, report: &mut Report) {
     if !field.is_set() {
         report.required(field, "");
@@ -197,7 +197,7 @@ pub(crate) fn param_ref(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The name of the policy that is bound.
+/// Validates the name of the bound policy.
 pub(crate) fn policy_name(field: &Field<'_, '_>, report: &mut Report) {
     if field.text().is_empty() {
         report.required(field, "");
@@ -206,7 +206,7 @@ pub(crate) fn policy_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The defaults of the member `key`, which says what a policy or binding is for.
+/// Sets the defaults of the member `key`, which selects the requests of a policy or binding.
 pub(super) fn default_match_resources(spec: &mut Members, key: &str) {
     let Some(rules) = existing(spec, key) else { return };
     fill_absent(rules, "matchPolicy", "Equivalent");
@@ -217,7 +217,7 @@ pub(super) fn default_match_resources(spec: &mut Members, key: &str) {
     }
 }
 
-/// A rule is about resources of either scope.
+/// Sets the default scope of a rule, which covers resources of both scopes.
 pub(super) fn any_scope(rule: &mut Members) {
     fill_absent(rule, "scope", "*");
 }

@@ -8,7 +8,7 @@ pub(super) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 pub(super) const PARAM_KIND: Column =
     H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy"));
 
-/// The row of a policy, whose rules are the list `key`.
+/// Returns the table cells of a policy, whose rules are the list `key`.
 pub(super) fn cells(row: &Row<'_>, key: &str) -> Vec<Value> {
     let kind = at(row.object, &["spec", "paramKind"]).map_or_else(
         || UNSET.into(),
@@ -23,7 +23,7 @@ pub(super) fn defaults(members: &mut Members) {
     default_match_resources(spec, "matchConstraints");
 }
 
-/// Checks what comes before the rules of a policy; the rules may name what is returned.
+/// Checks the parts before the rules of a policy; returns the variables that the rules may use.
 pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Report) -> NamedVariables {
     let params = spec.get("paramKind");
     report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
@@ -37,7 +37,7 @@ pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Repo
     let conditions = NamedVariables::in_conditions(params.is_set());
     match_conditions(&spec.get("matchConditions"), &conditions, report);
     let named = variables(&spec.get("variables"), params.is_set(), report);
-    // Mutating policies always have variables, if only none.
+    // Mutating policies always have variables, possibly an empty list.
     let has_variables = is_mutating || !spec.get("variables").list().is_empty();
     if has_variables { named } else { conditions }
 }

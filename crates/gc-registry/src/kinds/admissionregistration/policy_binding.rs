@@ -10,7 +10,7 @@ use crate::kinds::prelude::*;
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
-/// MUTATING: whether the policy changes what it is asked about.
+/// Bindings of policies; `MUTATING` is true for policies that change objects.
 pub(crate) struct PolicyBinding<const MUTATING: bool>;
 
 impl<const MUTATING: bool> Kind for PolicyBinding<MUTATING> {
@@ -94,7 +94,7 @@ fn parameter(row: &Row<'_>) -> Value {
     }
 }
 
-/// A label selector as Go's generated `String` writes it.
+/// Formats a label selector like Go's generated `String`.
 fn go_selector(selector: &Value) -> String {
     let mut labels: Vec<(&String, &Value)> =
         selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Address of a webhook.
+//! Validation of a webhook's address.
 
 use gc_cel::Url;
 
@@ -7,7 +7,7 @@ use crate::kinds::shared::names::dns_subdomain;
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// `clientConfig`: an address or a service.
+/// Validates `clientConfig`: a URL or a service.
 pub(crate) fn client_config(field: &Field<'_, '_>, report: &mut Report) {
     let (address, service) = (field.get("url"), field.get("service"));
     match (address.is_set(), service.is_set()) {
@@ -56,7 +56,7 @@ fn url(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn service_reference(field: &Field<'_, '_>, report: &mut Report) {
-    // Upstream confuses the two.
+    // Upstream mixes up the two names.
     for (member, named) in [("namespace", "name"), ("name", "namespace")] {
         if field.text_of(member).is_empty() {
             report.required(&field.get(named), "");

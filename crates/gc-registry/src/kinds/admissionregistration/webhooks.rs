@@ -10,7 +10,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
 
-/// MUTATING: whether its webhooks change what they are asked about.
+/// Webhook configurations; `MUTATING` is true for webhooks that change objects.
 pub(crate) struct Webhooks<const MUTATING: bool>;
 
 impl<const MUTATING: bool> Kind for Webhooks<MUTATING> {

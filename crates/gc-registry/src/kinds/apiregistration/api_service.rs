@@ -56,7 +56,7 @@ impl Kind for ApiService {
         fill_absent(spec, "versionPriority", 0);
     }
 
-    /// An API without a service is served by this server itself, and available.
+    /// Marks an API without a service, which this server itself serves, as available.
     fn prepare_create(object: &mut Value, context: &Context<'_>) {
         if at(object, &["spec", "service"]).is_none() {
             put(
@@ -111,7 +111,7 @@ impl Kind for ApiService {
     }
 }
 
-/// Validates the service of an API; one without a service is served by this server itself.
+/// Validates the service of an API; this server itself serves an API without one.
 fn reached(spec: &Field<'_, '_>, report: &mut Report) {
     let service = spec.get("service");
     let (bundle, insecure) = (spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));

@@ -40,7 +40,7 @@ impl Kind for ControllerRevision {
     }
 }
 
-/// `kind.group/name` of the controller, in small letters.
+/// Returns `kind.group/name` of the controller, in lower case.
 fn controller(row: &Row<'_>) -> Option<String> {
     let owners = row.list(&["metadata", "ownerReferences"]);
     let owner = owners.iter().find(|owner| flag(owner, &["controller"]) == Some(true))?;

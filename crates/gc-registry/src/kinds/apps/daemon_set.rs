@@ -10,7 +10,7 @@ use crate::kinds::shared::workloads::{
 };
 use crate::kinds::shared::{labels, pod_spec};
 
-/// Annotation in which a daemon set counts the versions of its template.
+/// Annotation with the generation of a daemon set's template.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) struct DaemonSet;
@@ -57,7 +57,7 @@ impl Kind for DaemonSet {
     }
 
     fn defaults(members: &mut Members) {
-        // The version that has no field for it has it as an annotation, always.
+        // The version without this field always has the annotation.
         if let Some(annotations) =
             child(members, "metadata").and_then(|metadata| child(metadata, "annotations"))
         {
@@ -95,7 +95,7 @@ impl Kind for DaemonSet {
         let (chosen, template) = (spec.get("selector"), spec.get("template"));
         selector(&chosen, report);
         let labels = template_labels(&template);
-        // A selector with problems selects nothing for upstream, and no selector neither.
+        // For upstream, an invalid selector selects nothing, and neither does an absent one.
         let selected = is_valid(&chosen) && chosen.is_set() && labels::selects(chosen.value(), labels);
         let chooses = !chosen.is_set() || !labels::is_empty(chosen.value());
         if is_valid(&chosen) && chooses && !selected {
@@ -167,7 +167,7 @@ fn shown_rolling(field: &Field<'_, '_>) -> String {
     format!("{{\"MaxUnavailable\":{},\"MaxSurge\":{}}}", part("maxUnavailable"), part("maxSurge"))
 }
 
-/// Exactly one of the two numbers is not zero.
+/// Checks that exactly one of the two numbers is not zero.
 fn rolling_update(field: &Field<'_, '_>, report: &mut Report) {
     let (unavailable, surge) = (field.get("maxUnavailable"), field.get("maxSurge"));
     for number in [&unavailable, &surge] {

@@ -73,7 +73,7 @@ impl Kind for StatefulSet {
             fill_absent(spec, "serviceName", "");
             template(spec, "template");
             for claim in items(spec, "volumeClaimTemplates") {
-                // The client's kind is overwritten: a template has one kind.
+                // The client's kind is overwritten, because a template has only one.
                 claim.insert("apiVersion".into(), "v1".into());
                 claim.insert("kind".into(), "PersistentVolumeClaim".into());
                 child(claim, "metadata");
@@ -165,7 +165,7 @@ impl Kind for StatefulSet {
     }
 }
 
-/// Age of the set: a stored one may keep names of a service and claims that a new one may not have.
+/// Age of the set: a stored one may keep service names and claims that a new one may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     New,
@@ -220,12 +220,12 @@ fn selected_template(spec: &Field<'_, '_>, report: &mut Report) {
     }
     let of_pods = of_pods(spec, template.value());
     pod_spec::template(&template.with(&of_pods), report);
-    // Upstream reports their problems twice.
+    // Upstream reports these errors twice.
     pod_spec::template_metadata(&template, report);
 }
 
-/// The template as its pods have it: each claim is a volume, before the template's own of other names, and the pod's
-/// names are the set's.
+/// Returns the template in the form of its pods: each claim becomes a volume, preceding the template's own volumes with other
+/// names, and pods are named after the set.
 fn of_pods(spec: &Field<'_, '_>, template: &Value) -> Value {
     let mut template = template.clone();
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };

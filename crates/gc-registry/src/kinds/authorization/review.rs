@@ -1,4 +1,4 @@
-//! Questions about access: their form.
+//! Validation of reviews of access.
 
 use crate::error::FieldError;
 use crate::kinds::prelude::*;
@@ -64,7 +64,7 @@ fn selector(field: &Field<'_, '_>, report: &mut Report) {
     }
     let is_of_labels = field.path().ends_with("labelSelector");
     for requirement in requirements.items() {
-        // Operators of newer versions are taken, and ignored later.
+        // Operators of newer versions are accepted here, and ignored later.
         let known = OPERATORS.contains(&requirement.text_of("operator"));
         match (known, is_of_labels) {
             (true, true) => label_requirement(&requirement, report),
@@ -78,7 +78,7 @@ fn selector(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The selectors of a valid review that cannot be read and are ignored, in upstream's words.
+/// Describes the selectors of a valid review that cannot be interpreted and are ignored, in upstream's wording.
 #[must_use]
 pub fn ignored_selectors(spec: &Value) -> Option<String> {
     let ignored: Vec<String> = ["fieldSelector", "labelSelector"]
@@ -101,8 +101,7 @@ pub fn ignored_selectors(spec: &Value) -> Option<String> {
     (!ignored.is_empty()).then(|| ignored.join(", "))
 }
 
-/// Reports whether a requirement of a valid review is one that authorizers take into account. Fields are only
-/// compared with one value.
+/// Reports whether authorizers support a requirement of a valid review. Fields can only be compared with a single value.
 fn is_understood(requirement: &Value, of_fields: bool) -> bool {
     let operator = requirement.get("operator").and_then(Value::as_str).unwrap_or_default();
     let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);

@@ -1,5 +1,5 @@
-//! Conversion of autoscalers between their versions. What v1 has no fields for, it carries in annotations, as JSON in the form
-//! that the Go types of v1 have; the behavior in that of the internal type.
+//! Conversion of autoscalers between their versions. v1 stores fields that it lacks in annotations, as JSON in the form of v1's Go
+//! types; the behavior has the form of the internal type.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-/// All annotations that conversion removes wherever they come from: a client's own are not kept.
+/// All annotations that conversion removes, even if a client set them.
 const ANNOTATIONS: [&str; 6] = [
     METRICS,
     BEHAVIOR,
@@ -19,7 +19,7 @@ const ANNOTATIONS: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-down-tolerance",
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
-/// The annotations that are part of the spec, and those that are part of the status.
+/// Annotations that belong to the spec, and those that belong to the status.
 pub(super) const OF_SPEC: [&str; 2] = [METRICS, BEHAVIOR];
 pub(super) const OF_STATUS: [&str; 2] = [CONDITIONS, CURRENT_METRICS];
 
@@ -30,19 +30,19 @@ const SELECTOR: &str = "apimachinery.pkg.apis.meta.v1.LabelSelector";
 /// Form of a metric's member in v1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A text that is always there.
+    /// A text that is always present.
     Text,
-    /// A quantity that is always there.
+    /// A quantity that is always present.
     Quantity,
-    /// Left out if there is none.
+    /// Omitted if absent.
     Optional,
-    /// A label selector that is left out if there is none.
+    /// A label selector, omitted if absent.
     Selector,
     /// The object that a metric describes.
     Reference,
 }
 
-/// A member of a metric: its name in v1, where it is in v2, and how it is written.
+/// A member of a metric: its name in v1, its path in v2, and its form.
 type Member = (&'static str, &'static [&'static str], Form);
 
 const NAME: Member = ("name", &["name"], Form::Text);
@@ -57,7 +57,7 @@ const CURRENT_UTILIZATION: Member =
     ("currentAverageUtilization", &["current", "averageUtilization"], Form::Optional);
 const CURRENT_AVERAGE: Member = ("currentAverageValue", &["current", "averageValue"], Form::Quantity);
 
-/// The sources of metrics in the order of Go's type, with their members in that order.
+/// Sources of metrics in the order of Go's type, with their members in that order.
 type Sources = [(&'static str, &'static [Member]); 5];
 
 const SPEC_SOURCES: Sources = [
@@ -112,7 +112,7 @@ const STATUS_SOURCES: Sources = [
     ),
 ];
 
-/// The v1 form of an autoscaler of v2.
+/// Converts an autoscaler from v2 to v1.
 pub(crate) fn to_v1(object: &Value) -> Value {
     let mut out = object.clone();
     let metrics = list(object, &["spec", "metrics"]);
@@ -123,7 +123,7 @@ pub(crate) fn to_v1(object: &Value) -> Value {
         .map(|metric| metric_text(&SPEC_SOURCES, metric))
         .collect();
     let current = list(object, &["status", "currentMetrics"]);
-    // As upstream, which takes the last of several.
+    // Upstream uses the last one of several.
     let utilization = current.iter().rev().find_map(|metric| {
         let is_cpu = is_cpu(metric);
         is_cpu.then(|| at(metric, &["resource", "current", "averageUtilization"])).flatten()
@@ -153,7 +153,7 @@ pub(crate) fn to_v1(object: &Value) -> Value {
     out
 }
 
-/// The v2 form of an autoscaler of v1.
+/// Converts an autoscaler from v1 to v2.
 pub(crate) fn to_v2(object: &Value) -> Value {
     let mut out = object.clone();
     let mut metrics =
@@ -190,7 +190,7 @@ pub(crate) fn to_v2(object: &Value) -> Value {
     out
 }
 
-/// Takes annotations from another object, or removes those that it does not have.
+/// Copies annotations from another object, or removes those that it lacks.
 pub(super) fn keep_annotations(new: &mut Value, old: &Value, names: &[&str]) {
     remove_annotations(new, names);
     for name in names {
@@ -198,12 +198,12 @@ pub(super) fn keep_annotations(new: &mut Value, old: &Value, names: &[&str]) {
     }
 }
 
-/// Removes the annotations by which the fields of another version are carried.
+/// Removes the annotations that carry the fields of another version.
 pub(super) fn remove_round_trip(object: &mut Value) {
     remove_annotations(object, &ANNOTATIONS);
 }
 
-/// Removes annotations; an object without any has no map of them.
+/// Removes annotations, and the map if it becomes empty.
 pub(super) fn remove_annotations(object: &mut Value, names: &[&str]) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
@@ -217,7 +217,7 @@ fn is_cpu(metric: &Value) -> bool {
     text(metric, &["type"]) == "Resource" && text(metric, &["resource", "name"]) == "cpu"
 }
 
-/// Returns the metric that v1 has a field for.
+/// Returns the utilization of a metric that v1 has a field for, if it is one.
 fn cpu_utilization(metric: &Value) -> Option<&Value> {
     is_cpu(metric).then(|| at(metric, &["resource", "target", "averageUtilization"])).flatten()
 }
@@ -246,14 +246,14 @@ fn list_text(items: &[String]) -> Option<String> {
     (!items.is_empty()).then(|| format!("[{}]", items.join(",")))
 }
 
-/// Members in the order given, without those that have no text.
+/// Formats members in this order, omitting those without text.
 fn object_text<'a>(members: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
     let members: Vec<String> =
         members.into_iter().filter_map(|(name, text)| Some(format!("\"{name}\":{}", text?))).collect();
     format!("{{{}}}", members.join(","))
 }
 
-/// A scalar as Go writes it.
+/// Formats a scalar as Go does.
 fn scalar_text(value: &Value) -> String {
     shown::untyped(value).compact()
 }
@@ -304,14 +304,14 @@ fn condition_text(condition: &Value) -> String {
     ])
 }
 
-/// The metrics of an annotation; `None` if it does not have their form, and is ignored.
+/// Parses the metrics in an annotation; returns `None` if they have another form, in which case they are ignored.
 fn metrics(sources: &Sources, text: &str) -> Option<Vec<Value>> {
     let items: Vec<Value> = serde_json::from_str(text).ok()?;
     let part = if *sources == SPEC_SOURCES { ("spec", "metrics") } else { ("status", "currentMetrics") };
     into_list(typed(part, items.iter().map(|item| metric(sources, item)).collect())?)
 }
 
-/// Values as v2 has them at a place, in their canonical form; `None` if they do not have its type.
+/// Converts values to v2's canonical form at a path; returns `None` if they have another type.
 fn typed((part, field): (&str, &str), values: Value) -> Option<Value> {
     let schema = schema::builtin("autoscaling", "v2", "HorizontalPodAutoscaler")?;
     let mut object = Value::Object(Members::new());
@@ -351,7 +351,7 @@ fn set_target_type(source: &str, metric: &mut Value) {
         _ => "AverageValue",
     };
     if source == "object" && kind == "AverageValue" && is_zero(at(metric, &["target", "value"])) {
-        // The field of v1 cannot be left out.
+        // v1 cannot omit this field.
         if let Some(target) = metric.get_mut("target").and_then(Value::as_object_mut) {
             target.remove("value");
         }
@@ -372,7 +372,7 @@ fn into_list(value: Value) -> Option<Vec<Value>> {
     if let Value::Array(items) = value { Some(items) } else { None }
 }
 
-/// The behavior of an annotation. Go finds the fields whatever their case.
+/// Parses the behavior in an annotation. Go matches the fields regardless of case.
 fn behavior(text: &str) -> Option<Value> {
     let mut behavior: Value = serde_json::from_str(text).ok()?;
     rename(&mut behavior);

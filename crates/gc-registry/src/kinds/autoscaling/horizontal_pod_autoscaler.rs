@@ -7,10 +7,10 @@ use crate::kubernetes::FeatureGate;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
-/// Metrics of an autoscaler that are shown; the others are counted.
+/// Maximum number of metrics shown; the others are counted.
 const METRICS_SHOWN: usize = 2;
 
-/// V1: whether it is the older version, which knows one metric.
+/// Autoscalers; `V1` is true for the older version, which supports a single metric.
 pub(crate) struct HorizontalPodAutoscaler<const V1: bool>;
 
 impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
@@ -28,7 +28,7 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
     ];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        // Tables are made of the newest form of the object.
+        // Tables are built from the newest form of the object.
         let converted;
         let object = if V1 {
             converted = to_v2(row.object);
@@ -80,7 +80,7 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
             fill_scaling_rules(behavior, "scaleDown", None, &[("Percent", 100, 15)]);
         }
         if let Some(status) = child(members, "status") {
-            // The two members that v2 always writes.
+            // v2 always writes these two members.
             fill_absent(status, "desiredReplicas", 0);
             fill_absent(status, "currentMetrics", Value::Null);
         }
@@ -118,7 +118,7 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
     }
 }
 
-/// Upstream checks the internal type, which has the form of v2.
+/// Validates the form of v2, because upstream validates the internal type, which has that form.
 fn check(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
     if v1 {
         spec(&Field::root(&to_v2(object.value())), old, report);

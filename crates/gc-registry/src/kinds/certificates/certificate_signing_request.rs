@@ -13,7 +13,7 @@ use crate::kinds::x509;
 use crate::metadata::names;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
-/// Conditions that say what became of a request, and stay.
+/// Conditions that decide a request, and are permanent.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
 const USAGES: [&str; 23] = [
     "any",
@@ -109,7 +109,7 @@ impl Kind for CertificateSigningRequest {
         }
     }
 
-    /// A certificate request says who made it, whatever the client wrote.
+    /// Sets the requester of a certificate request, overwriting the client's values.
     fn prepare_create(object: &mut Value, context: &Context<'_>) {
         let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
         for key in ["username", "uid", "groups", "extra"] {
@@ -258,7 +258,7 @@ fn conditions(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Checks that decisions stay, and that only their endpoint makes them.
+/// Checks that decisions are kept, and that only their endpoint makes them.
 fn decisions(new: &Field<'_, '_>, old: &Field<'_, '_>, addable: &[&str], report: &mut Report) {
     let (status, before) = (new.get("status"), old.get("status"));
     let field = status.get("conditions");
@@ -280,7 +280,7 @@ fn decisions(new: &Field<'_, '_>, old: &Field<'_, '_>, addable: &[&str], report:
     }
 }
 
-/// Conditions that came or changed get the time of the request.
+/// Sets the time of new or changed conditions to that of the request.
 fn stamp_conditions(new: &mut Value, old: &Value, context: &Context<'_>) {
     let before = list(old, &["status", "conditions"]).to_vec();
     let Some(conditions) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else {

@@ -1,4 +1,4 @@
-//! Certificates that whoever may read them can trust, which 1.37 serves.
+//! Bundles of certificates that all of their readers can trust, served since 1.37.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::kinds::x509::CertificateFacts;
 use crate::metadata::names;
 
 const BUNDLE_MAX_BYTES: usize = 1024 * 1024;
-/// Messages about a bundle do not show it.
+/// Placeholder for a bundle in messages.
 const OMITTED: &str = "<value omitted>";
 
 pub(crate) struct ClusterTrustBundle;
@@ -42,7 +42,7 @@ impl Kind for ClusterTrustBundle {
         let (spec, before) = (new.get("spec"), old.get("spec"));
         let signer = spec.get("signerName");
         optional_signer(&signer, report);
-        // What was accepted once is not read again.
+        // Accepted contents are not parsed again.
         if spec.text_of("trustBundle") != before.text_of("trustBundle") {
             anchors(&spec.get("trustBundle"), report);
         }
@@ -50,7 +50,7 @@ impl Kind for ClusterTrustBundle {
     }
 }
 
-/// Returns the problems of a text as the name of a bundle: it begins with the signer's, if there is one.
+/// Returns the errors of a bundle's name, which begins with the signer's name if there is a signer.
 fn bundle_name(text: &str, object: &Value) -> Vec<String> {
     let signer = crate::kinds::access::text(object, &["spec", "signerName"]);
     if signer.is_empty() {
@@ -74,7 +74,7 @@ fn optional_signer(signer: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Certificates of authorities alone, at least one, and none twice.
+/// Checks that the bundle consists of authorities' certificates, at least one and without duplicates.
 fn anchors(bundle: &Field<'_, '_>, report: &mut Report) {
     if bundle.text().len() > BUNDLE_MAX_BYTES {
         report.too_long(bundle, BUNDLE_MAX_BYTES);

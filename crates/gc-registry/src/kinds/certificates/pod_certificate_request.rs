@@ -1,4 +1,4 @@
-//! Requests for the certificates of pods, which 1.37 serves.
+//! Requests for the certificates of pods, served since 1.37.
 
 mod issued;
 
@@ -18,9 +18,9 @@ const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 const EXPIRATION_SECONDS_MIN: i64 = 60 * 60;
 const EXPIRATION_SECONDS_MAX: i64 = 91 * 24 * 60 * 60;
 const EXPIRATION_SECONDS_MAX_OF_KUBERNETES: i64 = 24 * 60 * 60;
-/// Bits of the RSA keys that are taken.
+/// Accepted sizes of RSA keys in bits.
 const RSA_BITS: [usize; 2] = [3072, 4096];
-/// Conditions that say what became of a request. One of them alone stays, for good.
+/// Conditions that decide a request. Only one may be set, permanently.
 const OUTCOMES: [&str; 3] = ["Issued", "Denied", "Failed"];
 
 pub(crate) struct PodCertificateRequest;
@@ -143,7 +143,7 @@ impl Kind for PodCertificateRequest {
 
 const SPEC: &str = "api.certificates.v1.PodCertificateRequestSpec";
 
-/// The key of an annotation has a domain; the size of all is bounded.
+/// Checks annotations: their keys need a domain, and their total size is limited.
 fn annotations(field: &Field<'_, '_>, report: &mut Report) {
     let mut bytes = 0;
     for (key, value) in field.entries() {
@@ -164,7 +164,7 @@ fn annotations(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The key that a certificate is requested for. Its owner's signature is verified by the server, as the last of all rules.
+/// Validates the key for which a certificate is requested. The server verifies its owner's signature after all other rules.
 fn key_of(request: &Field<'_, '_>, report: &mut Report) {
     let der = BASE64.decode(request.text()).unwrap_or_default();
     if der.len() > REQUEST_MAX_BYTES {
@@ -192,11 +192,11 @@ fn key_of(request: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Conditions are outcomes, one at most, and true.
+/// Checks that conditions are outcomes, at most one, and true.
 fn outcomes(list: &Field<'_, '_>, report: &mut Report) {
     let mut seen = 0;
     for (index, condition) in list.list().iter().enumerate() {
-        // Upstream writes the index as a name.
+        // Upstream writes the index like a name.
         let step = format!("[{index}]");
         let condition = list.named(&step, condition);
         let (kind, status) = (condition.get("type"), condition.get("status"));
@@ -215,7 +215,7 @@ fn outcomes(list: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// What became of a request.
+/// Returns the outcome of a request, if it has been decided.
 fn outcome(status: &Field<'_, '_>) -> Option<&'static str> {
     let list = status.get("conditions");
     let is_true = |kind: &str| {

@@ -1,4 +1,4 @@
-//! Statuses of components, which are made when they are read.
+//! Statuses of components, which are created when read.
 
 use crate::kinds::prelude::*;
 

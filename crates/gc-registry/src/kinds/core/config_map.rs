@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::config_key;
 
-/// Most bytes in the values of a ConfigMap or Secret.
+/// Maximum number of bytes in the values of a ConfigMap or Secret.
 pub(crate) const DATA_MAX_BYTES: usize = 1024 * 1024;
 const SEALED: &str = "field is immutable when `immutable` is set";
 
@@ -50,12 +50,12 @@ impl Kind for ConfigMap {
     }
 }
 
-/// Bytes that a text in base64 stands for.
+/// Returns the number of bytes that a base64 text decodes to.
 pub(crate) fn decoded_length(text: &str) -> usize {
     BASE64.decode(text).map_or(text.len(), |bytes| bytes.len())
 }
 
-/// Data that was made immutable.
+/// Refuses changes to data that was made immutable.
 pub(crate) fn sealed_data(members: &[&str], new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     if !old.get("immutable").flag() {
         return;

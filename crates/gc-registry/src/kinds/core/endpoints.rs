@@ -5,7 +5,7 @@ use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
 use crate::kinds::shared::warnings::addresses;
 
-/// Addresses of an Endpoints object that are shown; the others are counted.
+/// Maximum number of addresses shown; the others are counted.
 const ENDPOINTS_SHOWN: usize = 3;
 
 pub(crate) struct Endpoints;
@@ -112,6 +112,6 @@ fn addresses_and_ports(row: &Row<'_>) -> String {
             }
         }
     }
-    // Addresses that are not ready are not shown, and neither is that there are none besides.
+    // If there are only addresses that are not ready, the cell is empty.
     if all.is_empty() && !subsets.is_empty() { String::new() } else { shortened(&all, ENDPOINTS_SHOWN) }
 }

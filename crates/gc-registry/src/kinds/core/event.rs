@@ -9,7 +9,7 @@ const NAME_MAX_BYTES: usize = 128;
 const MESSAGE_MAX_BYTES: usize = 1024;
 const OTHER_NAMESPACE: &str = "does not match event.namespace";
 
-/// CORE: whether it is served in the core group.
+/// Events; `CORE` is true for the core group.
 pub(crate) struct Event<const CORE: bool>;
 
 impl<const CORE: bool> Kind for Event<CORE> {
@@ -108,7 +108,7 @@ impl<const CORE: bool> Kind for Event<CORE> {
         ]
     }
 
-    /// Both forms of an event write their times and source always, set or not.
+    /// Sets the times and the source, which both forms of an event always write.
     fn defaults(members: &mut Members) {
         if CORE {
             fill_absent(members, "reportingComponent", "");
@@ -174,7 +174,7 @@ impl<const CORE: bool> Kind for Event<CORE> {
         sealed("firstTimestamp", json);
         sealed("lastTimestamp", json);
         sealed("count", number);
-        // Upstream asks twice.
+        // Upstream checks this twice.
         sealed("reason", text);
         sealed("type", text);
         sealed("eventTime", json);
@@ -229,7 +229,7 @@ fn members(field: &Field<'_, '_>, names: &[(&str, &str)]) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-/// Validates the requirements of both groups. Clients of old give neither time nor reporter.
+/// Validates the requirements of both groups. Old clients set neither time nor reporter.
 fn legacy(core: bool, object: &Field<'_, '_>, report: &mut Report) {
     let metadata = object.get("metadata");
     let namespace = metadata.text_of("namespace");

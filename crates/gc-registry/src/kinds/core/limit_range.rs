@@ -99,7 +99,7 @@ fn item(limit: &Field<'_, '_>, kind: &str, report: &mut Report) {
     }
 }
 
-/// The values of one resource must fit each other.
+/// Checks that the values of one resource are consistent.
 fn compare(limit: &Field<'_, '_>, kind: &str, name: &str, report: &mut Report) {
     let of = |member: &str| -> Option<Quantity> {
         let skipped = kind == "Pod" && matches!(member, "default" | "defaultRequest");

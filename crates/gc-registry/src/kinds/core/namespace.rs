@@ -35,7 +35,7 @@ impl Kind for Namespace {
         }
     }
 
-    /// Active, and with the finalizer that deletes its content.
+    /// Sets the phase Active, and the finalizer that deletes the namespace's contents.
     fn prepare_create(object: &mut Value, _: &Context<'_>) {
         put(object, &["status"], json!({"phase": "Active"}));
         let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
@@ -67,7 +67,7 @@ impl Kind for Namespace {
     }
 
     fn validate_update(_: &Field<'_, '_>, _: &Field<'_, '_>, _: &mut Report) {
-        // An update of the namespace itself changes nothing but its metadata.
+        // An update of the namespace itself only changes its metadata.
     }
 
     fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
@@ -94,7 +94,7 @@ impl Kind for Namespace {
     }
 }
 
-/// Finalizers of a namespace's spec are named like those of metadata.
+/// Validates a finalizer in the spec of a namespace, which is named like those in metadata.
 fn finalizer(field: &Field<'_, '_>, report: &mut Report) {
     let name = field.text();
     report.each_of(field, name, qualified_name(name));

@@ -117,7 +117,7 @@ impl Kind for Node {
         disabled::drop_from(members, "status", &["config"]);
     }
 
-    /// A node brings its first status with it, when its kubelet registers it.
+    /// Keeps the status of a new node, which its kubelet sets when it registers.
     fn reset_status(_: &mut Value) {}
 
     fn warnings(object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
@@ -163,7 +163,7 @@ impl Kind for Node {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        // Upstream judges the whole node too, and reports what both look at twice.
+        // Upstream also validates the whole node, and reports errors found by both checks twice.
         Self::validate(new, report);
         update(new, old, report);
     }
@@ -173,7 +173,7 @@ impl Kind for Node {
     }
 }
 
-/// Upstream says of taints that they were metadata.
+/// Validates taints, for which upstream's errors name metadata.
 fn taints(object: &Field<'_, '_>, report: &mut Report) {
     let (metadata, spec) = (object.get("metadata"), object.get("spec"));
     scheduling::taints(&metadata.named("taints", spec.member("taints")), report);
@@ -189,7 +189,7 @@ fn node_resources(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Segments with slashes between them, of which the first begins with a capital letter.
+/// Reports whether a name consists of segments separated by slashes, the first of which begins with an upper-case letter.
 fn is_feature_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_uppercase())
         && name.split('/').all(|segment| {
@@ -198,7 +198,7 @@ fn is_feature_name(name: &str) -> bool {
         })
 }
 
-/// Validates the features that a kubelet declares: names in order, each once.
+/// Validates the features that a kubelet declares: names in order, without duplicates.
 fn declared_features(field: &Field<'_, '_>, report: &mut Report) {
     for (feature, next) in field.items().zip(field.items().skip(1).map(Some).chain([None])) {
         let name = feature.text();
@@ -299,7 +299,7 @@ fn config_source(field: &Field<'_, '_>, in_status: bool, report: &mut Report) {
     }
 }
 
-/// The older name of a node's range of addresses is the first of all of its ranges, and wins where the two differ.
+/// Synchronizes the older name of a node's address range with the first of all of its ranges; the older name wins if they differ.
 fn pod_ranges(spec: &mut Members) {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)

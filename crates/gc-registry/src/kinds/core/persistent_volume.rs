@@ -12,7 +12,7 @@ use crate::schema::shown::{VOLUME_SOURCE, internal, internal_part};
 const SPEC: &str = "api.core.v1.PersistentVolumeSpec";
 const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
 
-/// Members of the spec that do not say where the content is.
+/// Members of the spec that are not sources of the contents.
 const NOT_SOURCES: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -123,7 +123,7 @@ impl Kind for PersistentVolume {
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         Self::validate(new, report);
-        // Upstream reports the problems of the spec twice.
+        // Upstream reports the errors of the spec twice.
         spec(&new.get("spec"), new.get("metadata").text_of("name"), false, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         if source(new.value(), old.value()) != source(old.value(), old.value()) {
@@ -134,7 +134,7 @@ impl Kind for PersistentVolume {
                 &format!("spec.persistentvolumesource is immutable after creation\n{changes}"),
             );
         }
-        // Upstream leaves `spec` out of these paths.
+        // Upstream omits `spec` from these paths.
         let mode = new.named("volumeMode", spec.member("volumeMode"));
         if mode.value() != before.member("volumeMode") {
             report.invalid(&mode, IMMUTABLE);
@@ -152,9 +152,9 @@ impl Kind for PersistentVolume {
     }
 }
 
-/// The annotation that was there before the field `mountOptions`.
+/// Annotation that preceded the field `mountOptions`.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
-/// The volumes that may have it.
+/// Volumes that may have it.
 const MOUNTED_WITH_OPTIONS: [&str; 13] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -181,7 +181,7 @@ fn mount_options(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The defaults of where the content is, in a volume or inside an attachment.
+/// Sets the defaults of the source, in a volume or inside an attachment.
 pub(crate) fn source_defaults(spec: &mut Members) {
     if let Some(path) = existing(spec, "hostPath") {
         fill_absent(path, "type", "");
@@ -189,7 +189,7 @@ pub(crate) fn source_defaults(spec: &mut Members) {
     network_volume(spec);
 }
 
-/// Labels of nodes that were beta, and what they are called now.
+/// Former beta labels of nodes, and their current names.
 const RENAMED_LABELS: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -198,7 +198,7 @@ const RENAMED_LABELS: [(&str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
 ];
 
-/// The stored affinity with the keys that the new one may change them to.
+/// Returns the stored affinity with the keys that the new one may rename.
 fn with_new_labels(old: &Value, new: &Value) -> Value {
     let mut old = old.clone();
     let terms = list(new, &["required", "nodeSelectorTerms"]);
@@ -212,7 +212,7 @@ fn with_new_labels(old: &Value, new: &Value) -> Value {
                 let wanted = text(new_requirement, &["key"]);
                 let key = text(requirement, &["key"]);
                 let renamed = RENAMED_LABELS.iter().find(|(beta, _)| *beta == key).map_or("", |(_, now)| now);
-                // Upstream takes a key that is gone for the new name of one that has none.
+                // Upstream takes a missing key for the new name of one that has none.
                 if key != wanted && renamed == wanted {
                     match new_requirement.get("key") {
                         Some(key) => put(requirement, &["key"], key.clone()),
@@ -225,7 +225,7 @@ fn with_new_labels(old: &Value, new: &Value) -> Value {
     old
 }
 
-/// Where the content is. A secret for expansion may be added later.
+/// Returns the source of the contents. A secret for expansion may be added later.
 fn source(object: &Value, old: &Value) -> Members {
     let mut object = object.clone();
     let path = ["spec", "csi", "controllerExpandSecretRef"];
@@ -238,7 +238,7 @@ fn source(object: &Value, old: &Value) -> Members {
     spec
 }
 
-/// Node affinity as upstream's internal type is shown.
+/// Formats node affinity like upstream's internal type.
 fn shown_affinity(field: &Field<'_, '_>) -> String {
     if field.is_set() {
         internal("api.core.v1.VolumeNodeAffinity", field.value()).compact()
@@ -247,7 +247,7 @@ fn shown_affinity(field: &Field<'_, '_>) -> String {
     }
 }
 
-/// The spec of a volume: of its own, or inside an attachment.
+/// Validates the spec of a volume, standalone or inside an attachment.
 pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &mut Report) {
     if inline {
         let (claim, capacity) = (field.get("claimRef"), field.get("capacity"));
@@ -306,7 +306,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &m
         report.forbidden(&mode, why);
     }
     let attributes = field.get("volumeAttributesClassName");
-    // Upstream does not know yet of classes in attachments.
+    // Upstream does not support classes in attachments yet.
     if attributes.is_set() && !inline {
         if attributes.text().is_empty() {
             report.required(&attributes, "an empty string is disallowed");
@@ -320,7 +320,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &m
     }
 }
 
-/// Reports whether a path is `/` once it is cleaned.
+/// Reports whether a path is `/` after cleaning.
 fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "." | ".."))
 }

@@ -69,7 +69,7 @@ impl Kind for PersistentVolumeClaim {
         }
     }
 
-    /// A source in another namespace.
+    /// Drops a source in another namespace.
     fn drop_disabled(members: &mut Members) {
         if let Some(spec) = existing(members, "spec")
             && spec.get("dataSourceRef").is_some_and(|source| !text(source, &["namespace"]).is_empty())
@@ -198,12 +198,12 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
             report.forbidden(&size, "field can not be less than status.capacity");
         }
     }
-    // Upstream leaves `spec` out of this path.
+    // Upstream omits `spec` from this path.
     let mode = new.named("volumeMode", spec.member("volumeMode"));
     if mode.value() != before.member("volumeMode") {
         report.invalid(&mode, IMMUTABLE);
     }
-    // A class that was applied is replaced, never removed.
+    // A class that was applied can be replaced, but not removed.
     let is_applied = old.get("status").has("currentVolumeAttributesClassName");
     if is_applied && attributes.value() != before.member("volumeAttributesClassName") {
         let when = "is forbidden when status.currentVolumeAttributesClassName is not nil";
@@ -215,7 +215,7 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Only claims and snapshots are sources in the old sense.
+/// Drops a source other than a claim or a snapshot from the older field.
 fn drop_odd_source(object: &mut Value) {
     if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
         remove(object, &["spec", "dataSource"]);
@@ -230,7 +230,7 @@ fn is_claim_or_snapshot(source: &Value) -> bool {
     )
 }
 
-/// Keeps the two ways to name the source of a claim in step.
+/// Keeps the two fields for the source of a claim in step.
 fn settle_sources(object: &mut Value) {
     if let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) {
         pod_defaults::claim_sources(spec);

@@ -47,7 +47,7 @@ impl Kind for Pod {
         columns::cells(row)
     }
 
-    /// Finished pods are marked as completed.
+    /// Returns the conditions of a table row, which mark finished pods as completed.
     fn row_conditions(object: &Value) -> Vec<Value> {
         let (reason, message) = match text(object, &["status", "phase"]) {
             "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -84,7 +84,7 @@ impl Kind for Pod {
     }
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
-        // People seldom update pods, and controllers do it often.
+        // Warnings are for people, who seldom update pods, whereas controllers often do.
         if old.is_none() {
             warnings::name(new, warnings::IN_THE_HOSTNAME, texts);
             warnings::pod::pod("", new, texts);
@@ -94,7 +94,7 @@ impl Kind for Pod {
     fn field_label(name: &str, object: &Value) -> String {
         match name {
             "spec.hostNetwork" => flag(object, &["spec", "hostNetwork"]).unwrap_or_default().to_string(),
-            // Upstream knows the name and no value of it.
+            // Upstream knows the name, but no value for it.
             "status.podIPs" => String::new(),
             "status.podIP" => {
                 let first = object.pointer("/status/podIPs/0/ip").and_then(Value::as_str);
@@ -162,7 +162,7 @@ fn metadata_and_spec(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A pod runs what it was made with, but for a few fields.
+/// Checks that a pod is unchanged except for a few fields.
 fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (spec, before) = (new.get("spec"), old.get("spec"));
     for member in ["containers", "initContainers"] {
@@ -240,7 +240,7 @@ fn keep_spec(object: &mut Value, old: &Value, key: &str) {
     }
 }
 
-/// The deadline of a pod may be set once and only become shorter. Returns whether the checks continue.
+/// Checks that the deadline of a pod is set at most once, and only becomes shorter. Returns whether the checks continue.
 fn deadline_is_kept(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) -> bool {
     let deadline = new.get("activeDeadlineSeconds");
     let before = old.get("activeDeadlineSeconds").integer();
@@ -289,7 +289,7 @@ fn gates_are_only_lifted(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut 
     }
 }
 
-/// While a pod waits for its gates, the nodes that it may run on may only become fewer.
+/// Checks that a pod waiting for its gates only restricts its nodes further.
 fn gated(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let selector = new.get("nodeSelector");
     for (key, value) in old.get("nodeSelector").entries() {
@@ -414,7 +414,8 @@ fn allocated_resources(field: &Field<'_, '_>, own: Option<&Field<'_, '_>>, repor
     }
 }
 
-/// Why a container cannot have a resource of this name: it asks for none, and for no claim, that is called so.
+/// Returns the reason why a container cannot have a resource with this name, if it requests neither a resource nor a claim of that
+/// name.
 fn unknown_resource(container: &Field<'_, '_>, name: &str) -> Option<&'static str> {
     let resources = container.get("resources");
     let Some(wanted) = name.strip_prefix("claim:") else {
@@ -432,7 +433,7 @@ fn unknown_resource(container: &Field<'_, '_>, name: &str) -> Option<&'static st
     )
 }
 
-/// A container that is not to be restarted does not run again.
+/// Checks that a container that is not to be restarted does not run again.
 fn container_states(
     status: &Field<'_, '_>,
     before: &Field<'_, '_>,

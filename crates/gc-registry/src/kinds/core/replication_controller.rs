@@ -59,7 +59,7 @@ impl Kind for ReplicationController {
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
-        // Upstream takes the template before an update for the one after it.
+        // Upstream mistakes the template before an update for the one after it.
         let (shown, other) = old.map_or((new, None), |old| (old, Some(new)));
         warnings::template(&["spec", "template"], shown, other, texts);
     }
@@ -71,7 +71,7 @@ impl Kind for ReplicationController {
         }
     }
 
-    /// A plain map of labels.
+    /// Formats a plain map of labels as a selector.
     fn scale_selector(object: &Value) -> String {
         at(object, &["spec", "selector"]).map(map_text).unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
 
-/// Scopes that apply to pods alone, and take no values.
+/// Scopes that only apply to pods, and take no values.
 const OF_PODS: [&str; 5] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 
@@ -85,7 +85,7 @@ fn is_scope(scope: &str) -> bool {
     OF_PODS.contains(&scope) || matches!(scope, "PriorityClass" | "VolumeAttributesClass")
 }
 
-/// Reports whether a scope says anything about a resource.
+/// Reports whether a scope applies to a resource.
 fn is_scoped(scope: &str, resource: &str) -> bool {
     let compute = matches!(
         resource,
@@ -149,7 +149,7 @@ fn scope_selector(spec: &Field<'_, '_>, standard: &[&str], report: &mut Report) 
     let selector = spec.get("scopeSelector");
     let field = selector.get("matchExpressions");
     for expression in field.items() {
-        // Upstream names no index.
+        // Upstream's path has no index.
         let part = |name| field.named(name, expression.member(name));
         let (scope, operator, values) = (part("scopeName"), part("operator"), part("values"));
         if !is_scope(scope.text()) {
@@ -157,7 +157,7 @@ fn scope_selector(spec: &Field<'_, '_>, standard: &[&str], report: &mut Report) 
         }
         for resource in standard {
             if !is_scoped(scope.text(), resource) {
-                // Upstream shows the whole selector.
+                // Upstream prints the whole selector.
                 let shown = report.shown(&selector);
                 report.invalid_shown(&field, &shown, "unsupported scope applied to resource");
             }

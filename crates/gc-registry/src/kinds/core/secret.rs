@@ -29,13 +29,13 @@ impl Kind for Secret {
         vec![row.name(), row.shown(&["type"]), count.into(), row.age()]
     }
 
-    /// Text of `stringData` becomes data, and is never shown again.
+    /// Moves the texts in `stringData` to `data`; they are never returned.
     fn defaults(members: &mut Members) {
         fill(members, "type", "Opaque");
         let Some(Value::Object(texts)) = members.remove("stringData") else { return };
         let encoded = |(key, text): (String, Value)| Some((key, BASE64.encode(text.as_str()?).into()));
         let encoded: Members = texts.into_iter().filter_map(encoded).collect();
-        // Nothing to add makes no `data`: an empty one is left out of what is stored.
+        // Without additions, no `data` is created: an empty one is not stored.
         if !encoded.is_empty()
             && let Some(data) = child(members, "data")
         {
@@ -49,7 +49,7 @@ impl Kind for Secret {
         }
     }
 
-    /// A certificate and its key, as far as they are read without cryptography: there has to be a block of PEM.
+    /// Warns about an invalid certificate or key, as far as this can be checked without cryptography: a PEM block must exist.
     fn warnings(secret: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         if text(secret, &["type"]) != "kubernetes.io/tls" {
             return;
@@ -125,7 +125,7 @@ fn json_entry(data: &Field<'_, '_>, key: &str, report: &mut Report) {
     }
 }
 
-/// Reads an object of JSON; says in Go's words why it is none.
+/// Parses a JSON object; the error is in Go's wording.
 fn as_object(bytes: &[u8]) -> Result<(), String> {
     match serde_json::from_slice::<Value>(bytes) {
         Ok(Value::Object(_) | Value::Null) => Ok(()),

@@ -131,7 +131,7 @@ impl Kind for Service {
         }
     }
 
-    /// Drops the fields that a service had only because of its former type, unless the client changed them.
+    /// Drops fields that a service only had because of its former type, unless the client changed them.
     fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         static NONE: Value = Value::Null;
         let before = old.get("spec").unwrap_or(&NONE);
@@ -287,7 +287,7 @@ fn is_externally_accessible(spec: &Field<'_, '_>) -> bool {
     }
 }
 
-/// Reports whether the nodes answer whether they have endpoints of the service.
+/// Reports whether nodes serve a health check on whether they have endpoints of the service.
 pub(crate) fn needs_health_check(spec: &Field<'_, '_>) -> bool {
     spec.text_of("type") == "LoadBalancer" && spec.text_of("externalTrafficPolicy") == "Local"
 }
@@ -336,7 +336,7 @@ fn service(object: &Field<'_, '_>, report: &mut Report) {
     traffic(&spec, kind, report);
 }
 
-/// Reports whether a number in an IPv4 address begins with a zero, which some read as octal.
+/// Reports whether a number in an IPv4 address begins with a zero, which some parsers read as octal.
 fn has_leading_zeros(address: &str) -> bool {
     !address.contains(':') && address.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
 }
@@ -418,7 +418,7 @@ fn session_affinity(spec: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The cluster's addresses of a service and their families.
+/// Validates the cluster addresses of a service and their families.
 pub(super) fn addresses(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     if kind == "ExternalName" {
         return;
@@ -570,7 +570,7 @@ fn traffic(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     );
 }
 
-/// A service keeps its addresses, but may get a second one or give it back.
+/// Checks that a service keeps its addresses; it may get a second one, or return it.
 fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let external = |spec: &Field<'_, '_>| spec.text_of("type") == "ExternalName";
     if external(spec) || external(before) || (is_headless(spec) && is_headless(before)) {

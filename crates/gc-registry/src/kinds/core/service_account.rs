@@ -1,4 +1,4 @@
-//! Service accounts: nothing but their metadata is checked.
+//! Service accounts: only their metadata is validated.
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_spec::ENFORCE;
@@ -24,7 +24,7 @@ impl Kind for ServiceAccount {
         only_names_of_secrets(new);
     }
 
-    /// Said where the annotation is new.
+    /// Warns about a new annotation.
     fn warnings(account: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         let is_set = |account: &Value| at(account, &["metadata", "annotations", ENFORCE]).is_some();
         if is_set(account) && !old.is_some_and(is_set) {
@@ -38,7 +38,7 @@ impl Kind for ServiceAccount {
     fn validate(_: &Field<'_, '_>, _: &mut Report) {}
 }
 
-/// A service account names its secrets and says nothing else of them.
+/// Reduces the secrets of a service account to their names.
 fn only_names_of_secrets(object: &mut Value) {
     let Some(members) = object.as_object_mut() else { return };
     for secret in items(members, "secrets") {

@@ -1,5 +1,5 @@
-//! Address families of a service: settled before it gets addresses, and refused before any other check. The server
-//! has addresses of IPv4 alone.
+//! Address families of a service: settled before it gets addresses, and validated before all other checks. The server only has IPv4
+//! addresses.
 
 use super::service::{addresses, is_headless};
 use crate::error::FieldError;
@@ -11,7 +11,7 @@ const SINGLE: &str = "SingleStack";
 const PREFER: &str = "PreferDualStack";
 const REQUIRE: &str = "RequireDualStack";
 
-/// Fills in policy and families of a service with addresses; returns what is wrong with them.
+/// Sets policy and families of a service with addresses; returns errors in them.
 pub(crate) fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError> {
     if text(service, &["spec", "type"]) == "ExternalName" || old.is_some_and(|old| stays(service, old)) {
         return Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError
     let policy = text(service, &POLICY).to_owned();
     let count = list(service, &FAMILIES).len();
     if is_open {
-        // A service without address and pods may have both families anywhere.
+        // A headless service without a selector may have both families anywhere.
         if count < 2 && policy != SINGLE {
             let other = if list(service, &FAMILIES)[0] == "IPv6" { "IPv4" } else { "IPv6" };
             let first = list(service, &FAMILIES)[0].clone();
@@ -43,7 +43,7 @@ pub(crate) fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError
     served(service, &policy)
 }
 
-/// Reports whether an update leaves everything about the addresses of a service that may have two of them as it is.
+/// Reports whether an update leaves the addresses of a service that may have two of them unchanged.
 fn stays(service: &Value, old: &Value) -> bool {
     let kind = text(service, &["spec", "type"]);
     matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer")
@@ -54,7 +54,7 @@ fn stays(service: &Value, old: &Value) -> bool {
         && at(service, &FAMILIES) == at(old, &FAMILIES)
 }
 
-/// Returns the problems of the given addresses and families.
+/// Returns the errors in the given addresses and families.
 fn given(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut report = Report::of(service);
     let root = Field::root(service);
@@ -94,7 +94,7 @@ fn given(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     report.errors
 }
 
-/// Families that are not given are those of the addresses; without addresses it is the family of the server.
+/// Infers missing families from the addresses; without addresses, uses the family of the server.
 fn infer(service: &mut Value) {
     let mut families = list(service, &FAMILIES).to_vec();
     for address in list(service, &["spec", "clusterIPs"]).iter().skip(families.len()) {
@@ -110,7 +110,7 @@ fn infer(service: &mut Value) {
     put(service, &FAMILIES, families.into());
 }
 
-/// Returns the families that the server lacks.
+/// Returns errors for families that the server lacks.
 fn served(service: &Value, policy: &str) -> Vec<FieldError> {
     let mut report = Report::of(service);
     let root = Field::root(service);

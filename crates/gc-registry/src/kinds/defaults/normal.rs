@@ -1,4 +1,4 @@
-//! The form in which a typed server writes an object: absent is absent.
+//! The form in which a typed server writes an object: absent values are omitted.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::kinds::access::Members;
 use crate::schema::{self, Node, Schema};
 use crate::target::Target;
 
-/// Members that are maps of texts or of quantities, and are not written when empty, whatever they are part of.
+/// Members that are maps of texts or of quantities, and are omitted when empty, wherever they occur.
 const MAPS: [&str; 20] = [
     "labels",
     "annotations",
@@ -30,7 +30,7 @@ const MAPS: [&str; 20] = [
     "volumeAttributes",
 ];
 
-/// Drops nulls and empty lists and empty maps.
+/// Drops nulls, empty lists and empty maps.
 pub(crate) fn normalize(target: Target<'_>, object: &mut Value) {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let schema = schema::builtin(target.group, target.version, kind);
@@ -42,7 +42,7 @@ pub(crate) fn normalize(target: Target<'_>, object: &mut Value) {
     }
 }
 
-/// The server's data about field managers is not normalized.
+/// Takes out the server's data about field managers, which is not normalized.
 fn managed_fields(members: &mut Members) -> Option<Value> {
     members
         .get_mut("metadata")
@@ -70,7 +70,7 @@ fn tidy(schema: Option<&Schema>, members: &mut Members) {
 
 fn tidy_value(schema: Option<&Schema>, value: &mut Value) {
     match value {
-        // Raw data is the client's own.
+        // Raw data belongs to the client.
         _ if is_raw(schema) => {}
         Value::Object(members) => tidy(schema, members),
         Value::Array(items) => {
@@ -86,7 +86,7 @@ fn tidy_value(schema: Option<&Schema>, value: &mut Value) {
     }
 }
 
-/// The schema of a member.
+/// Returns the schema of a member.
 fn member<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Schema> {
     match &schema?.node {
         Node::Object(object) => object.properties.get(key).map(|property| &*property.schema),
@@ -99,7 +99,7 @@ fn is_raw(schema: Option<&Schema>) -> bool {
     schema.is_some_and(|schema| schema.node == Node::Any)
 }
 
-/// Structs are called like maps elsewhere, and are not empty.
+/// Reports whether an empty member is dropped: structs may have the name of a map elsewhere, but are kept.
 fn is_dropped_map(schema: Option<&Schema>, key: &str) -> bool {
     let is_map = schema.is_none_or(|schema| matches!(schema.node, Node::Map(_)));
     is_map && MAPS.contains(&key)

@@ -16,7 +16,7 @@ const ADDRESSES_MAX: usize = 100;
 const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
-/// Ports and addresses that are shown; the others are counted.
+/// Maximum number of ports and addresses shown; the others are counted.
 const SHOWN: usize = 3;
 
 pub(crate) struct EndpointSlice;
@@ -95,7 +95,7 @@ impl Kind for EndpointSlice {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let kind = new.get("addressType");
         address_type(&kind, report);
-        // Older servers stored endpoints that are refused today: those that stay are not checked again.
+        // Older servers stored endpoints that are now refused; unchanged ones are not checked again.
         if new.member("endpoints") != old.member("endpoints") {
             endpoints(&new.get("endpoints"), kind.text(), report);
         }
@@ -143,7 +143,7 @@ fn endpoints(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
     }
 }
 
-/// Zones or nodes; the form of the name of a node refuses an empty one, that of a zone does not.
+/// Validates a hint for zones or nodes; the form of node names refuses an empty one, that of zones does not.
 fn hint(field: &Field<'_, '_>, form: fn(&str) -> Vec<String>, report: &mut Report) {
     if field.list().len() > HINTS_MAX {
         report.too_many(field, field.list().len(), HINTS_MAX);
@@ -167,7 +167,7 @@ fn address(all: &Field<'_, '_>, field: &Field<'_, '_>, kind: &str, report: &mut 
                 return;
             };
             if matches!(parsed, IpAddr::V4(_)) != (kind == "IPv4") {
-                // Upstream names the list.
+                // Upstream's error names the list.
                 report.invalid_text(all, field.text(), &format!("must be an {kind} address"));
             }
             if let IpAddr::V6(address) = parsed

@@ -79,7 +79,7 @@ impl Kind for FlowSchema {
     }
 }
 
-/// Conditions of a status: each has a type, and each type is there once.
+/// Checks the conditions of a status: each needs a type, and types must be unique.
 pub(crate) fn conditions(object: &Field<'_, '_>, report: &mut Report) {
     let status = object.get("status");
     let mut types = BTreeSet::new();

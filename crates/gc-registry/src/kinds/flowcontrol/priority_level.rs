@@ -5,7 +5,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::shared::names::range_error;
 
 const QUEUES_MAX: i64 = 10_000_000;
-/// Bits of the hash that deals the hands.
+/// Number of bits in the hash that deals the hands.
 const HASH_BITS: i64 = 60;
 
 pub(crate) struct PriorityLevelConfiguration;
@@ -168,7 +168,7 @@ fn queues(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Bits that dealing `hand` cards of a deck needs.
+/// Returns the number of bits needed to deal `hand` cards of a deck.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // As upstream: logarithms of small numbers.
 fn entropy_bits(deck: i64, hand: i64) -> i64 {
     ((deck as f64).log2() * hand as f64).ceil() as i64

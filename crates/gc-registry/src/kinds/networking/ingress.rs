@@ -10,7 +10,7 @@ const CLASS: &str = "kubernetes.io/ingress.class";
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 const NOT_A_NAME: &str = "must be a DNS name, not an IP address";
-/// Hosts that are shown; the others are counted.
+/// Maximum number of hosts shown; the others are counted.
 const SHOWN: usize = 3;
 
 pub(crate) struct Ingress;
@@ -33,7 +33,7 @@ impl Kind for Ingress {
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
         let rules = row.list(&["spec", "rules"]);
-        // Upstream counts the rules without a host among those that are left out.
+        // Upstream counts rules without a host among the omitted ones.
         let (mut hosts, mut more) = (Vec::new(), false);
         for host in rules.iter().map(|rule| text(rule, &["host"])) {
             more |= hosts.len() == SHOWN;
@@ -87,7 +87,7 @@ impl Kind for Ingress {
         let annotations = metadata.get("annotations");
         let class = object.get("spec").member("ingressClassName").as_str();
         if annotations.has(CLASS) && class.is_some_and(|class| class != annotations.text_of(CLASS)) {
-            // Upstream leaves `metadata` out of this path.
+            // Upstream omits `metadata` from this path.
             let root = object.get("annotations");
             let why = "must match `ingressClassName` when both are specified";
             report.invalid(&root.named(CLASS, annotations.member(CLASS)), why);
@@ -116,7 +116,7 @@ impl Kind for Ingress {
     }
 }
 
-/// A host, which may begin with a wildcard.
+/// Validates a host, which may begin with a wildcard.
 fn host_name(field: &Field<'_, '_>, report: &mut Report) {
     let problems = if field.text().contains('*') {
         wildcard_subdomain(field.text())
@@ -225,7 +225,7 @@ fn backend(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A reference to an object of any kind.
+/// Validates a reference to an object of any kind.
 pub(crate) fn typed_reference(field: &Field<'_, '_>, report: &mut Report) {
     let group = field.get("apiGroup");
     if group.is_set() {

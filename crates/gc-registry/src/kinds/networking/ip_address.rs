@@ -18,7 +18,7 @@ impl Kind for IpAddress {
         &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        // Upstream prints an age that has no column.
+        // Upstream prints an age although there is no column for it.
         vec![row.name(), shown_parent(row), row.age()]
     }
 

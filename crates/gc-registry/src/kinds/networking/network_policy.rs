@@ -85,7 +85,7 @@ fn port(field: &Field<'_, '_>, report: &mut Report) {
         port_number(&first, report);
         if last.is_set() {
             if last.number() < first.number() {
-                // Upstream shows the first port.
+                // Upstream prints the first port.
                 report.invalid_shown(&last, &first.number(), "must be greater than or equal to `port`");
             }
             port_number(&last, report);

@@ -42,7 +42,7 @@ impl Kind for RuntimeClass {
         }
         let overhead = object.get("overhead");
         if overhead.has("podFixed") {
-            // Upstream checks them as the limits of a container.
+            // Upstream validates them like the limits of a container.
             let limits = json!({"limits": overhead.member("podFixed")});
             let field = Field::root(&limits);
             let mut inner = Report::default();

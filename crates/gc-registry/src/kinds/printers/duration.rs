@@ -1,9 +1,9 @@
-//! Durations as kubectl shows them.
+//! Durations in kubectl's format.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A duration in seconds as kubectl shows ages: two units where both matter, one where not, such as `45s`,
+/// Formats a duration in seconds as kubectl formats ages: with two units if both matter, otherwise with one, such as `45s`,
 /// `5m10s`, `3h20m`, `2d`, `2y30d`.
 ///
 /// ```
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// ```
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
-    // The clocks of two machines differ a little; that far into the future is now.
+    // The clocks of two machines differ slightly, so a time slightly in the future counts as now.
     if seconds < -1 {
         return "<invalid>".into();
     }
@@ -45,7 +45,7 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// The time since the moment in a value; `<unknown>` when there is none.
+/// Formats the time since the moment in a value; `<unknown>` if there is none.
 pub(crate) fn since(moment: Option<&Value>, now: Timestamp) -> String {
     match parse(moment) {
         Some(moment) => human_duration(between(moment, now)),
@@ -53,12 +53,12 @@ pub(crate) fn since(moment: Option<&Value>, now: Timestamp) -> String {
     }
 }
 
-/// Whole seconds from one moment to another, towards zero.
+/// Returns the whole seconds from one moment to another, rounded towards zero.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> i64 {
     to.duration_since(from).as_secs()
 }
 
-/// The moment in a value.
+/// Parses the moment in a value.
 pub(crate) fn parse(moment: Option<&Value>) -> Option<Timestamp> {
     moment?.as_str()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Bindings of roles, in namespaces and in the cluster.
+//! Bindings of roles, in namespaces and for the cluster.
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
@@ -6,7 +6,7 @@ use crate::metadata::names;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-// Upstream prints what an older version of the kinds said of the field.
+// Upstream prints the description of this field from an older version of the kinds.
 const OF_CLUSTER_ROLE: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be \
      resolved, the Authorizer must return an error.";
 const OF_ROLE: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the \
@@ -28,7 +28,7 @@ const OF_NAMESPACE: &[Column] = &[
     H::wide("ServiceAccounts", T("ServiceAccounts in the roleBinding")),
 ];
 
-/// CLUSTER: whether it binds in the whole cluster.
+/// Bindings; `CLUSTER` is true for those that apply to the whole cluster.
 pub(crate) struct Binding<const CLUSTER: bool>;
 
 impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {

@@ -4,7 +4,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::metadata::names;
 
-/// CLUSTER: whether it is a role of the cluster.
+/// Roles; `CLUSTER` is true for those of the cluster.
 pub(crate) struct Role<const CLUSTER: bool>;
 
 impl<const CLUSTER: bool> Kind for Role<CLUSTER> {

@@ -1,4 +1,4 @@
-//! One device of a slice.
+//! A device of a slice.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const VALUE_MAX_BYTES: usize = 64;
 const VALID_VALUES_MAX: usize = 10;
 const CONSUMPTIONS_MAX: usize = 2;
 
-/// Source of the nodes on which the devices are.
+/// Definition of the nodes on which the devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     OfTheSlice,
@@ -133,7 +133,7 @@ fn is_semantic_version(text: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(identifier))
 }
 
-/// Validates the amounts of a capacity that one request may take.
+/// Validates the amounts of a capacity that a request may take.
 fn request_policy(field: &Field<'_, '_>, shared: bool, report: &mut Report) {
     let policy = field.get("requestPolicy");
     if !policy.is_set() {
@@ -191,7 +191,7 @@ fn valid_values(field: &Field<'_, '_>, default: Quantity, most: Quantity, report
     }
 }
 
-/// The range of what may be requested. Upstream shows the value that breaks a bound at the place of the bound.
+/// Validates the range of possible requests. Upstream's error shows the offending value at the path of the violated bound.
 fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report: &mut Report) {
     let (min, max, step) = (field.get("min"), field.get("max"), field.get("step"));
     let Some(least) = min.quantity() else {
@@ -221,7 +221,7 @@ fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report:
         report.invalid(&step, &format!("one step {first} is larger than capacity value: {most}"));
     }
     for value in [Some(default), max.quantity()].into_iter().flatten() {
-        // A step of nothing makes upstream's server panic; here nothing is a multiple of it.
+        // A step of zero makes upstream's server panic; here, no value is a multiple of it.
         if (value.value() - least.value()).checked_rem(one.value()) != Some(0) {
             let why = format!("value is not a multiple of a given step ({one}) from ({least})");
             report.invalid_text(&step, &value.to_string(), &why);
@@ -229,7 +229,7 @@ fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report:
     }
 }
 
-/// A taint of a device.
+/// Validates a taint of a device.
 pub(super) fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
     let (key, effect) = (field.get("key"), field.get("effect"));
     qualified(&key, report);

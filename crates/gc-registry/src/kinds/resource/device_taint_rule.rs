@@ -1,4 +1,4 @@
-//! Taints of devices that an administrator sets, which 1.37 serves.
+//! Taints of devices set by an administrator, served since 1.37.
 
 use super::device::device_taint;
 use super::requests::driver_name;
@@ -41,7 +41,7 @@ impl Kind for DeviceTaintRule {
         }
     }
 
-    /// The time is that of the effect: a client that changes the effect and leaves the time gets the time of the change.
+    /// Updates the time along with the effect: if a client changes only the effect, the time becomes that of the change.
     fn prepare_update(new: &mut Value, old: &Value, context: &Context<'_>) {
         let before = |name: &str| at(old, &["spec", "taint", name]);
         let Some(taint) = taint(new) else { return };

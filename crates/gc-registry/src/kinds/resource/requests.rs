@@ -1,4 +1,4 @@
-//! Requests of a claim.
+//! Requests of a device claim.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const IDENTIFIER_MAX_BYTES: usize = 32;
 const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the name of a request and a subrequest \
     separated by '/'";
 
-/// The names of requests, and of the alternatives of each.
+/// Names of requests, and of their alternatives.
 pub(crate) struct Names<'v> {
     requests: BTreeSet<&'v str>,
     alternatives: BTreeSet<(&'v str, &'v str)>,
@@ -41,7 +41,7 @@ impl<'v> Names<'v> {
         Self { requests, alternatives }
     }
 
-    /// A text that names a request, or one of its alternatives behind a slash.
+    /// Validates a text that names a request, or one of its alternatives after a slash.
     pub(crate) fn reference(&self, field: &Field<'_, '_>, report: &mut Report) {
         let text = field.text();
         if text.matches('/').count() < 2 {
@@ -59,7 +59,7 @@ impl<'v> Names<'v> {
     }
 }
 
-/// The spec of a claim.
+/// Validates the spec of a claim.
 pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
     let devices = field.get("devices");
     let (requests, names) = (devices.get("requests"), Names::of(field));
@@ -79,7 +79,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The items of a list, or none of them if there are too many: then nothing else is said of the list.
+/// Returns the items of a list, or none if there are too many, in which case this is the only error reported for the list.
 pub(super) fn limited<'s, 'v, 'p>(
     field: &'s Field<'v, 'p>,
     max: usize,
@@ -92,7 +92,7 @@ pub(super) fn limited<'s, 'v, 'p>(
     field.items().filter(move |_| fits)
 }
 
-/// References to requests, each once.
+/// Validates references to requests, which must be unique.
 pub(crate) fn references(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
     let mut seen = BTreeSet::new();
     for item in limited(field, LIST_MAX, report) {
@@ -128,7 +128,7 @@ fn request(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Validates one request, or one alternative of it.
+/// Validates a request, or one of its alternatives.
 fn wanted(field: &Field<'_, '_>, report: &mut Report) {
     let class = field.get("deviceClassName");
     if class.text().is_empty() {
@@ -155,7 +155,7 @@ fn wanted(field: &Field<'_, '_>, report: &mut Report) {
     tolerations(&field.get("tolerations"), report);
 }
 
-/// Reports whether an expression chooses devices.
+/// Checks that an expression can select devices.
 fn device_expression(text: &str) -> Result<(), String> {
     let environment = Environment::default().with("device", Type::Dyn);
     let checked =
@@ -167,7 +167,7 @@ fn device_expression(text: &str) -> Result<(), String> {
     }
 }
 
-/// Selectors of devices.
+/// Validates selectors of devices.
 pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
     for item in limited(field, LIST_MAX, report) {
         let cel = item.get("cel");
@@ -212,7 +212,7 @@ fn constraint(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
     let (same, distinct) = (field.get("matchAttribute"), field.get("distinctAttribute"));
     match (same.is_set(), distinct.is_set()) {
         (false, false) => {
-            // Upstream says so whether there are none or several.
+            // Upstream has the same message whether there are none or several.
             let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
                 are set";
             report.required(field, why);
@@ -230,11 +230,11 @@ fn full_attribute_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// An identifier, behind the name of a driver if that is not the one of the slice.
+/// Validates an identifier, preceded by the name of a driver if it is not the slice's.
 pub(crate) fn attribute_name(field: &Field<'_, '_>, name: &str, report: &mut Report) {
     let (domain, id) = match name.split_once('/') {
         None => (None, name),
-        // Upstream does not look at names with more than one slash.
+        // Upstream does not check names with more than one slash.
         Some((_, rest)) if rest.contains('/') => return,
         Some((domain, id)) => (Some(domain), id),
     };
@@ -255,7 +255,7 @@ pub(crate) fn attribute_name(field: &Field<'_, '_>, name: &str, report: &mut Rep
     }
 }
 
-/// The name of a driver.
+/// Validates the name of a driver.
 pub(super) fn driver_name(field: &Field<'_, '_>, report: &mut Report) {
     if field.text().is_empty() {
         report.required(field, "");
@@ -264,7 +264,7 @@ pub(super) fn driver_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Configuration that a driver reads.
+/// Validates configuration for a driver.
 pub(crate) fn opaque(field: &Field<'_, '_>, report: &mut Report) {
     if !field.is_set() {
         report.required(field, "");
@@ -283,7 +283,7 @@ pub(crate) fn opaque(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Fills in the requests of the spec of a claim.
+/// Sets the defaults of the requests in a claim's spec.
 pub(super) fn default_requests(spec: &mut Members) {
     let Some(devices) = existing(spec, "devices") else { return };
     for request in items(devices, "requests") {

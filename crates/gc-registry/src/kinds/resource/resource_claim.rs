@@ -1,4 +1,4 @@
-//! Claims to devices.
+//! Claims for devices.
 
 use super::requests::default_requests;
 use super::{requests, status};
@@ -48,7 +48,7 @@ impl Kind for ResourceClaim {
     }
 }
 
-/// Returns the state of a resource claim: `pending`, or `allocated` and for whom.
+/// Returns the state of a resource claim: `pending`, or `allocated` with its consumers.
 fn state(row: &Row<'_>) -> String {
     let mut states = Vec::new();
     if at(row.object, &["metadata", "deletionTimestamp"]).is_some() {

@@ -10,12 +10,12 @@ use crate::kinds::shared::names::{dns_subdomain, label};
 use crate::kinds::shared::scheduling::node_selector;
 
 const DEVICES_MAX: usize = 128;
-/// Most devices if one of them has taints or takes from counters.
+/// Maximum number of devices if one of them has taints or consumes counters.
 const SPECIAL_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 pub(super) const COUNTERS_MAX: usize = 32;
 
-/// Values of attributes that need the feature gate DRAListTypeAttributes, which is off by default.
+/// Attribute values behind the feature gate DRAListTypeAttributes, which is off by default.
 const LISTS_OF_ATTRIBUTES: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
 pub(crate) struct ResourceSlice;
@@ -125,7 +125,7 @@ fn slice(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report)
     }
 }
 
-/// Exactly one way to say where the devices are.
+/// Checks that the location of the devices is given in exactly one way.
 fn location(spec: &Field<'_, '_>, report: &mut Report) -> Location {
     let mut given = Vec::new();
     let node = spec.get("nodeName");
@@ -189,7 +189,7 @@ fn shared_counters(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Taints of devices say since when they are there.
+/// Sets the time at which taints of devices were added.
 fn stamp_taints(object: &mut Value, context: &Context<'_>) {
     let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
     for device in items(spec, "devices") {

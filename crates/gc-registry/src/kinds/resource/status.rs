@@ -22,7 +22,7 @@ const POOL_MAX_BYTES: usize = 253;
 const NOT_A_NORMAL_UID: &str = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase \
     hexadecimal characters";
 
-/// A device as the results of an allocation name it.
+/// A device, as identified in the results of an allocation.
 type Device<'v> = (&'v str, &'v str, &'v str, &'v str);
 
 fn device<'v>(field: &Field<'v, '_>) -> Device<'v> {
@@ -103,7 +103,7 @@ fn allocated_devices(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Repo
     }
 }
 
-/// Conditions that binding waits for: of success and of failure, given together.
+/// Validates the conditions that binding waits for: success and failure, which must be given together.
 pub(super) fn binding_conditions(good: &Field<'_, '_>, bad: &Field<'_, '_>, report: &mut Report) {
     for field in [good, bad] {
         for item in limited(field, BINDING_MAX, report) {
@@ -132,7 +132,7 @@ pub(super) fn binding_conditions(good: &Field<'_, '_>, bad: &Field<'_, '_>, repo
     }
 }
 
-/// The name of a pool: subdomains with slashes between them.
+/// Validates the name of a pool: subdomains separated by slashes.
 pub(super) fn pool_name(field: &Field<'_, '_>, report: &mut Report) {
     let name = field.text();
     if name.is_empty() {
@@ -225,7 +225,7 @@ fn network_data(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A value of a taint.
+/// Validates the value of a taint.
 pub(super) fn taint_value(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.value().as_str().unwrap_or_default();
     report.each_of(field, text, label_value(text));

@@ -2,7 +2,7 @@
 
 use crate::kinds::prelude::*;
 
-/// Greatest priority of a class that users make.
+/// Maximum priority of a user-defined class.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
 pub(crate) struct PriorityClass;

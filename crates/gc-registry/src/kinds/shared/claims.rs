@@ -1,4 +1,4 @@
-//! The specs of persistent volume claims, of their own and in templates.
+//! Specs of persistent volume claims, standalone and in templates.
 
 use super::labels::{annotations, labels, selector};
 use super::names::{dns_label, dns_subdomain, subdomain};
@@ -7,7 +7,7 @@ use crate::kinds::prelude::*;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-/// Metadata of a template: labels and annotations, nothing else.
+/// Validates the metadata of a template, which may only have labels and annotations.
 pub(crate) fn template_metadata(field: &Field<'_, '_>, report: &mut Report) {
     const OTHER: [&str; 13] = [
         "name",
@@ -32,7 +32,7 @@ pub(crate) fn template_metadata(field: &Field<'_, '_>, report: &mut Report) {
             serde_json::Value::Number(number) => {
                 number.as_i64() == Some(0) && name != "deletionGracePeriodSeconds"
             }
-            // Upstream asks whether the list is there, not whether it has items.
+            // Upstream checks whether the list is present, not whether it has items.
             serde_json::Value::Array(_) => false,
             _ => field.with(member).is_empty(),
         };
@@ -64,7 +64,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
     spec_with(field, data_source, report);
 }
 
-/// Checks the spec of a claim that exists. Upstream accepts any API group in its sources if one of them had a group before.
+/// Checks the spec of an existing claim. Upstream accepts any API group in its sources if one of them had a group before.
 pub(crate) fn changed_spec(field: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let has_group = |name: &str| old.get(name).get("apiGroup").is_set();
     if has_group("dataSource") || has_group("dataSourceRef") {

@@ -1,4 +1,4 @@
-//! `metav1.Condition`.
+//! Validation of `metav1.Condition`.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const NOT_A_REASON: &str = "a condition reason must start with alphabetic charac
     or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is \
     '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
-/// A list of conditions, each type once.
+/// Validates a list of conditions with unique types.
 pub(crate) fn conditions(field: &Field<'_, '_>, report: &mut Report) {
     let mut types = BTreeSet::new();
     for item in field.items() {
@@ -27,7 +27,7 @@ pub(crate) fn conditions(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// One condition.
+/// Validates a condition.
 pub(crate) fn condition(field: &Field<'_, '_>, report: &mut Report) {
     let (kind, status) = (field.get("type"), field.get("status"));
     if names_whole_conditions() && kind.text().is_empty() {

@@ -1,4 +1,4 @@
-//! Containers of pods, of all three kinds.
+//! Validation of all three kinds of pod containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,15 +20,15 @@ const EXIT_CODES_MAX: usize = 255;
 
 /// Facts about a pod that its containers' rules use.
 pub(crate) struct Pod<'v> {
-    /// The spec.
+    /// Spec of the pod.
     pub(crate) spec: &'v Value,
-    /// Names of the volumes without problems.
+    /// Names of the volumes without errors.
     pub(crate) volumes: BTreeSet<&'v str>,
     /// Names of the claims.
     pub(crate) claims: BTreeSet<&'v str>,
-    /// Seconds between the signal and the end, if they are known.
+    /// Seconds between the signal and the end, if known.
     pub(crate) grace_period_seconds: Option<i64>,
-    /// True if it runs in the host's user namespace.
+    /// True if the pod runs in the host's user namespace.
     pub(crate) host_users: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'v> Pod<'v> {
     }
 }
 
-/// The containers that run side by side.
+/// Validates the regular containers.
 pub(crate) fn regular(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     if field.list().is_empty() {
         report.required(field, "");
@@ -63,7 +63,7 @@ pub(crate) fn regular(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report)
     }
 }
 
-/// The containers that run first. `others` are the regular ones.
+/// Validates the init containers. `others` are the regular ones.
 pub(crate) fn init(field: &Field<'_, '_>, others: &[Value], pod: &Pod<'_>, report: &mut Report) {
     let mut names: BTreeSet<&str> = others.iter().map(name_of).collect();
     for container in field.items() {
@@ -95,7 +95,7 @@ pub(crate) fn init(field: &Field<'_, '_>, others: &[Value], pod: &Pod<'_>, repor
     }
 }
 
-/// The containers that are added to a running pod. `others` are the regular and the initial ones.
+/// Validates the containers added to a running pod. `others` are the regular and the init containers.
 pub(crate) fn ephemeral(
     field: &Field<'_, '_>,
     regular: &[Value],
@@ -150,7 +150,7 @@ fn name_of(container: &Value) -> &str {
     container.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Pods, unlike templates, must name their images exactly.
+/// Checks that a pod, unlike a template, names its images without surrounding whitespace.
 pub(crate) fn image_is_trimmed(container: &Field<'_, '_>, report: &mut Report) {
     let image = container.get("image");
     if image.text().trim() != image.text() {
@@ -289,7 +289,7 @@ fn file_key(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether the volume of a file is there.
+/// Validates the volume that a file is in.
 fn volume_of_file(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     if !field.is_set() {
         return;
@@ -331,9 +331,9 @@ fn environment_sources(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Names and paths of the items of a list.
+/// Returns names and paths of the items of a list.
 fn places<'v>(field: &Field<'v, '_>, path: &str) -> (BTreeSet<&'v str>, BTreeSet<&'v str>) {
-    // As upstream, of two items of a name the last counts.
+    // As upstream, the last of several items with the same name wins.
     let last: BTreeMap<&str, &str> =
         field.items().map(|item| (item.text_of("name"), item.text_of(path))).collect();
     (last.keys().copied().collect(), last.values().copied().collect())
@@ -363,7 +363,7 @@ fn mounts(container: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
         if device_paths.contains(path.text()) {
             report.invalid_text(&path, path.text(), "must not already exist as a path in volumeDevices");
         }
-        // Upstream names no index from here on.
+        // Upstream's paths have no index from here on.
         let (inner, pattern) = (mount.text_of("subPath"), mount.text_of("subPathExpr"));
         if !inner.is_empty() {
             local_descending_path(&field.get("subPath"), inner, report);
@@ -461,7 +461,7 @@ fn resize_policy(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
         if !resources.insert(resource) {
             report.duplicate_text(&policy, resource);
         }
-        // Upstream names the list, not the item.
+        // Upstream's path is that of the list, not of the item.
         report.one_of(&field.with(policy.member("resourceName")), &["cpu", "memory"]);
         let restart = field.with(policy.member("restartPolicy"));
         report.one_of(&restart, &["NotRequired", "RestartContainer"]);
@@ -472,7 +472,7 @@ fn resize_policy(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     }
 }
 
-/// As [`restart_rules`], but without a policy the rules do not count.
+/// Validates restart rules like [`restart_rules`], but ignores them without a policy.
 fn init_restart_rules(container: &Field<'_, '_>, report: &mut Report) {
     if container.has("restartPolicy") {
         restart_rules(container, report);
@@ -481,7 +481,7 @@ fn init_restart_rules(container: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// When a container is restarted by itself, apart from what its pod says.
+/// Validates the rules by which a container restarts independently of its pod's policy.
 fn restart_rules(container: &Field<'_, '_>, report: &mut Report) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     report.one_of_if_set(&policy, &["Always", "Never", "OnFailure"]);
@@ -590,7 +590,7 @@ fn http_get(field: &Field<'_, '_>, report: &mut Report) {
     if !matches!(scheme.text(), "HTTP" | "HTTPS") {
         report.not_supported(&scheme, &["HTTP", "HTTPS"]);
     }
-    // Upstream names no index.
+    // Upstream's path has no index.
     let headers = field.get("httpHeaders");
     for header in headers.items() {
         let name = header.text_of("name");

@@ -1,5 +1,5 @@
-//! Difference of two values, as the error messages of kube-apiserver show it: a unified diff of their
-//! printed forms, with the hunks that Python's difflib finds.
+//! Difference of two values in the format of kube-apiserver's error messages: a unified diff of their printed forms, with the hunks
+//! that Python's difflib finds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,14 +7,14 @@ use std::ops::Range;
 
 use crate::schema::shown::ShownValue;
 
-/// Lines shown around each change.
+/// Number of unchanged lines around each change.
 const CONTEXT: usize = 3;
-/// Most lines of a value that is compared: a client chooses how large it is. Larger ones are refused without a diff.
+/// Maximum number of lines in a compared value, because a client determines its size. Larger ones are refused without a diff.
 const LINES_MAX: usize = 2_000;
-/// From this number of lines on, lines that are too frequent are no anchors.
+/// Number of lines from which frequent lines are not used as anchors.
 const POPULAR_FROM: usize = 200;
 
-/// The unified diff of two values; empty if they print the same, or are too large.
+/// Returns the unified diff of two values; empty if they print the same, or are too large.
 pub(crate) fn unified(old: &ShownValue, new: &ShownValue) -> String {
     let (old, new) = (old.pretty(), new.pretty());
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
@@ -48,7 +48,7 @@ fn write_line(out: &mut String, mark: char, line: &str) {
     out.push('\n');
 }
 
-/// A range of lines in the head of a hunk.
+/// Formats a range of lines in the head of a hunk.
 fn range(lines: &Range<usize>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),
@@ -57,7 +57,7 @@ fn range(lines: &Range<usize>) -> String {
     }
 }
 
-/// Lines that are the same, or that replace each other.
+/// Lines that are equal, or that replace each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     equal: bool,
@@ -80,7 +80,7 @@ fn opcodes(old: &[&str], new: &[&str]) -> Vec<Part> {
     parts
 }
 
-/// The changes with the lines around them; changes near each other share a hunk.
+/// Groups the changes with their surrounding lines; nearby changes share a hunk.
 fn hunks(parts: &[Part]) -> Vec<Vec<Part>> {
     let mut parts = parts.to_vec();
     if let Some(first) = parts.first_mut().filter(|part| part.equal) {
@@ -111,7 +111,7 @@ fn hunks(parts: &[Part]) -> Vec<Vec<Part>> {
     hunks
 }
 
-/// Runs of equal lines, in order, with an empty one at the end.
+/// Returns runs of equal lines, in order, followed by an empty one.
 fn matching_blocks(old: &[&str], new: &[&str]) -> Vec<(usize, usize, usize)> {
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, line) in new.iter().enumerate() {
@@ -148,7 +148,7 @@ fn matching_blocks(old: &[&str], new: &[&str]) -> Vec<(usize, usize, usize)> {
     merged
 }
 
-/// The longest run of equal lines in two ranges; of several, the first in the old lines, then in the new ones.
+/// Returns the longest run of equal lines in two ranges; of several, the first in the old lines, then in the new ones.
 fn longest_match(
     old: &[&str],
     new: &[&str],
@@ -157,7 +157,7 @@ fn longest_match(
     in_new: &Range<usize>,
 ) -> (usize, usize, usize) {
     let (mut i, mut j, mut size) = (in_old.start, in_new.start, 0);
-    // Length of the run that ends at a line of the new value and the line of the old one visited last.
+    // Length of the run ending at each line of the new value and the last visited line of the old one.
     let mut runs: BTreeMap<usize, usize> = BTreeMap::new();
     for (offset, line) in old[in_old.clone()].iter().enumerate() {
         let here = in_old.start + offset;
@@ -174,7 +174,7 @@ fn longest_match(
         }
         runs = next;
     }
-    // Lines that are no anchors belong to a run that they touch.
+    // Lines that are not anchors extend an adjacent run.
     while i > in_old.start && j > in_new.start && old[i - 1] == new[j - 1] {
         (i, j, size) = (i - 1, j - 1, size + 1);
     }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(shown.matches("@@ -").count(), 2, "{shown}");
     }
 
-    /// A hostile pair of values costs bounded time, and says nothing beyond the bound.
+    /// A hostile pair of values must take bounded time, and beyond the limit there is no diff.
     #[test]
     fn many_equal_lines_are_compared_within_bounds() {
         let list = |count: usize, last: &str| {

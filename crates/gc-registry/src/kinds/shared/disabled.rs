@@ -1,4 +1,4 @@
-//! Fields of features that are off by default: a create or an update drops them.
+//! Fields of features that are off by default, which a create or an update drops.
 
 use crate::kinds::access::{Members, existing, items};
 use crate::kubernetes::FeatureGate;
@@ -12,19 +12,19 @@ pub(crate) fn drop_from(members: &mut Members, key: &str, names: &[&str]) {
     }
 }
 
-/// The members at a path.
+/// Returns the members at a path.
 pub(crate) fn within<'a>(members: &'a mut Members, path: &[&str]) -> Option<&'a mut Members> {
     path.iter().try_fold(members, |members, key| existing(members, key))
 }
 
-/// Drops fields of the pods of the template at a path.
+/// Drops fields from the pod template at a path.
 pub(crate) fn template(members: &mut Members, path: &[&str]) {
     if let Some(spec) = within(members, path).and_then(|template| existing(template, "spec")) {
         pod_spec(spec);
     }
 }
 
-/// Drops fields of the spec of a pod.
+/// Drops fields from the spec of a pod.
 pub(crate) fn pod_spec(spec: &mut Members) {
     spec.remove("schedulingGroup");
     for list in ["initContainers", "containers", "ephemeralContainers"] {
@@ -45,7 +45,7 @@ pub(crate) fn pod_spec(spec: &mut Members) {
     }
 }
 
-/// The signal that stops a container; a lifecycle that says nothing else is removed with it.
+/// Drops the signal that stops a container, together with a lifecycle that contains nothing else.
 fn stop_signal(container: &mut Members) {
     let Some(lifecycle) = existing(container, "lifecycle") else { return };
     if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {

@@ -3,10 +3,10 @@
 use super::names::qualified_name;
 use crate::kinds::prelude::*;
 
-/// Fields that a file may have.
+/// Fields that can be exposed in a file.
 pub(crate) const VOLUME_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Fields that an environment variable may have.
+/// Fields that can be exposed in an environment variable.
 pub(crate) const ENVIRONMENT_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -26,12 +26,12 @@ const RESOURCES: [&str; 6] = [
     "requests.ephemeral-storage",
     "requests.memory",
 ];
-/// Divisors of resources that are counted in bytes.
+/// Divisors of resources measured in bytes.
 const BYTES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 const BYTES_TEXT: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported \
     with the";
 
-/// A reference to a field of the pod, one of `known`.
+/// Validates a reference to a field of the pod, which must be one of `known`.
 pub(crate) fn object_field(field: &Field<'_, '_>, known: &[&str], report: &mut Report) {
     let (version, path) = (field.get("apiVersion"), field.get("fieldPath"));
     for needed in [&version, &path] {
@@ -79,7 +79,7 @@ pub(crate) fn object_field(field: &Field<'_, '_>, known: &[&str], report: &mut R
     }
 }
 
-/// A reference to a resource of a container.
+/// Validates a reference to a resource of a container.
 pub(crate) fn container_resource(field: &Field<'_, '_>, in_volume: bool, report: &mut Report) {
     let resource = field.get("resource");
     let name = resource.text();

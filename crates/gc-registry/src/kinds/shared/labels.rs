@@ -3,10 +3,10 @@
 use super::names::{label_value, qualified, qualified_name};
 use crate::kinds::prelude::*;
 
-/// Most bytes in the keys and values of all annotations.
+/// Maximum number of bytes in the keys and values of all annotations.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
-/// A map of labels.
+/// Validates a map of labels.
 pub(crate) fn labels(field: &Field<'_, '_>, report: &mut Report) {
     for (key, value) in field.entries() {
         report.each_of(field, key, qualified_name(key));
@@ -14,7 +14,7 @@ pub(crate) fn labels(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The annotations of a template.
+/// Validates the annotations of a template.
 pub(crate) fn annotations(field: &Field<'_, '_>, report: &mut Report) {
     let mut bytes = 0;
     for (key, value) in field.entries() {
@@ -26,7 +26,7 @@ pub(crate) fn annotations(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A `LabelSelector`, if there is one.
+/// Validates a `LabelSelector`, if present.
 pub(crate) fn selector(field: &Field<'_, '_>, report: &mut Report) {
     labels(&field.get("matchLabels"), report);
     for expression in field.get("matchExpressions").items() {
@@ -34,13 +34,13 @@ pub(crate) fn selector(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A term of a label selector.
+/// Validates a term of a label selector.
 pub(crate) fn label_requirement(field: &Field<'_, '_>, report: &mut Report) {
     operator_and_values(field, report);
     label_key_and_values(field, report);
 }
 
-/// Validates a term's key and values, whatever its operator.
+/// Validates a term's key and values, regardless of its operator.
 pub(crate) fn label_key_and_values(field: &Field<'_, '_>, report: &mut Report) {
     qualified(&field.get("key"), report);
     for value in field.get("values").items() {
@@ -48,7 +48,7 @@ pub(crate) fn label_key_and_values(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A term of a field selector.
+/// Validates a term of a field selector.
 pub(crate) fn selector_requirement(field: &Field<'_, '_>, report: &mut Report) {
     operator_and_values(field, report);
     if field.text_of("key").is_empty() {
@@ -74,15 +74,14 @@ fn operator_and_values(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether a label selector has no problems.
+/// Reports whether a label selector has no errors.
 pub(crate) fn is_valid(field: &Field<'_, '_>) -> bool {
     let mut report = Report::default();
     selector(field, &mut report);
     report.errors.is_empty()
 }
 
-/// Reports whether a label selector without problems selects these labels. Nothing is selected
-/// where there is no selector.
+/// Reports whether a valid label selector selects these labels. An absent selector selects nothing.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     if selector.is_null() {
         return false;

@@ -1,4 +1,4 @@
-//! Names, ports, addresses and paths, with upstream's texts.
+//! Names, ports, addresses and paths, with upstream's messages.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,7 +12,7 @@ pub(crate) const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 o
 pub(crate) const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
-/// `must be between FROM and TO, inclusive`
+/// Returns `must be between FROM and TO, inclusive`.
 pub(crate) fn range_error(from: i64, to: i64) -> String {
     format!("must be between {from} and {to}, inclusive")
 }
@@ -29,7 +29,7 @@ pub(crate) fn qualified(field: &Field<'_, '_>, report: &mut Report) {
     report.each(field, qualified_name(field.text()));
 }
 
-/// A subdomain that may contain underscores.
+/// Validates a subdomain that may contain underscores.
 pub(crate) fn subdomain_with_underscores(field: &Field<'_, '_>, text: &str, report: &mut Report) {
     const WHY: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' \
         or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation \
@@ -49,7 +49,7 @@ pub(crate) fn subdomain_with_underscores(field: &Field<'_, '_>, text: &str, repo
     }
 }
 
-/// A subdomain whose first label may be `*`.
+/// Returns the errors of a subdomain whose first label may be `*`.
 pub(crate) fn wildcard_subdomain(text: &str) -> Vec<String> {
     let rest = text.strip_prefix("*.");
     let mut problems = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn wildcard_subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-/// A fully qualified domain name.
+/// Validates a fully qualified domain name.
 pub(crate) fn fully_qualified(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
     if text.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn fully_qualified(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A domain with at least two segments and a path, such as `example.com/thing`.
+/// Validates a domain with at least two segments and a path, such as `example.com/thing`.
 pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
     if text.is_empty() {
@@ -115,7 +115,7 @@ pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Returns the problems of a text as a container port's name.
+/// Returns the errors of a container port's name.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 15 {
@@ -136,14 +136,14 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// A port's number; an absent one is 0.
+/// Validates a port number; an absent one is 0.
 pub(crate) fn port_number(field: &Field<'_, '_>, report: &mut Report) {
     if !(1..=65_535).contains(&field.number()) {
         report.invalid_number(field, PORT_RANGE);
     }
 }
 
-/// A port's number or name; an absent one is 0.
+/// Validates a port number or name; an absent one is 0.
 pub(crate) fn port_number_or_name(field: &Field<'_, '_>, report: &mut Report) {
     if field.value().is_string() {
         report.each(field, port_name(field.text()));
@@ -152,7 +152,7 @@ pub(crate) fn port_number_or_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// An IP address as Go's forgiving parser reads it: IPv4 numbers may have leading zeros.
+/// Parses an IP address like Go's lenient parser: IPv4 numbers may have leading zeros.
 pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse().ok();
@@ -169,7 +169,7 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// An address range as Go's forgiving parser reads it.
+/// Parses an address range like Go's lenient parser.
 pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     let address = parse_ip(address)?;
@@ -182,12 +182,12 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
 
 const LEADING_ZEROS: &str = "must not have leading 0s in IP or prefix length";
 
-/// Reports whether it is an IPv4 address in the clothes of an IPv6 one, which programs read differently.
+/// Reports whether an address is an IPv4-mapped IPv6 address, which programs interpret differently.
 fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Reports whether `address` lies in the range that begins at `first` and fixes `length` bits.
+/// Reports whether `address` is in the range that begins at `first` and fixes `length` bits.
 pub(crate) fn contains(first: IpAddr, length: u8, address: IpAddr) -> bool {
     match (first, address) {
         (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -228,7 +228,7 @@ pub(crate) fn cidr_text(field: &Field<'_, '_>, text: &str, report: &mut Report) 
     report.invalid_text(field, text, problem);
 }
 
-/// The first address of the range that contains an address and fixes `length` bits.
+/// Returns the first address of the range that contains an address and fixes `length` bits.
 pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     match address {
         IpAddr::V4(ip) => {
@@ -242,7 +242,7 @@ pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// A range in the one form that it should have.
+/// Validates a range, which must be in canonical form.
 pub(crate) fn canonical_cidr(field: &Field<'_, '_>, report: &mut Report) {
     let Some((address, length)) = parse_cidr(field.text()) else {
         report.invalid(field, NOT_A_CIDR);
@@ -254,7 +254,7 @@ pub(crate) fn canonical_cidr(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether the addresses are of both families. None if one is not an address.
+/// Reports whether the addresses cover both families; `None` if one of them is invalid.
 pub(crate) fn is_dual_stack<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<bool> {
     let (mut four, mut six) = (false, false);
     for text in texts {
@@ -266,7 +266,7 @@ pub(crate) fn is_dual_stack<'t>(texts: impl IntoIterator<Item = &'t str>) -> Opt
     Some(four && six)
 }
 
-/// Addresses of endpoints and external addresses must not be special ones.
+/// Checks that an endpoint's address or an external address is not a special one.
 pub(crate) fn non_special_ip(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
     let Some(ip) = parse_ip(text) else {
@@ -291,14 +291,14 @@ pub(crate) fn non_special_ip(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A path without `..` as one of its parts.
+/// Validates a path, which must not contain `..` as one of its parts.
 pub(crate) fn path_without_backsteps(field: &Field<'_, '_>, text: &str, report: &mut Report) {
     if text.split('/').any(|part| part == "..") {
         report.invalid_text(field, text, "must not contain '..'");
     }
 }
 
-/// A relative path that does not leave its directory.
+/// Validates a relative path, which must not leave its directory.
 pub(crate) fn local_descending_path(field: &Field<'_, '_>, text: &str, report: &mut Report) {
     if text.starts_with('/') {
         report.invalid_text(field, text, "must be a relative path");
@@ -306,7 +306,7 @@ pub(crate) fn local_descending_path(field: &Field<'_, '_>, text: &str, report: &
     path_without_backsteps(field, text, report);
 }
 
-/// A relative path that does not leave its directory and does not begin with `..`.
+/// Validates a relative path, which must neither leave its directory nor begin with `..`.
 pub(crate) fn local_non_reserved_path(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
     local_descending_path(field, text, report);
@@ -315,7 +315,7 @@ pub(crate) fn local_non_reserved_path(field: &Field<'_, '_>, report: &mut Report
     }
 }
 
-/// Returns the problems of a text as a key of a ConfigMap or Secret.
+/// Returns the errors of a key in a ConfigMap or Secret.
 pub(crate) fn config_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
@@ -336,7 +336,7 @@ pub(crate) fn config_key(key: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the problems of a text as an environment variable's name.
+/// Returns the errors of an environment variable's name.
 pub(crate) fn environment_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
         return Vec::new();
@@ -347,7 +347,7 @@ pub(crate) fn environment_name(text: &str) -> Vec<String> {
     ]
 }
 
-/// Returns the problems of a text as an HTTP header's name.
+/// Returns the errors of an HTTP header's name.
 pub(crate) fn header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
@@ -359,7 +359,7 @@ pub(crate) fn header_name(text: &str) -> Vec<String> {
     ]
 }
 
-/// Reports whether a text is an identifier of C.
+/// Reports whether a text is a C identifier.
 pub(crate) fn is_c_identifier(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -369,7 +369,7 @@ pub(crate) const NOT_A_C_IDENTIFIER: &str = "a valid C identifier must start wit
     followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used \
     for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 
-/// The name of a CSI driver.
+/// Validates the name of a CSI driver.
 pub(crate) fn csi_driver_name(field: &Field<'_, '_>, report: &mut Report) {
     let name = field.text();
     if name.is_empty() {

@@ -1,17 +1,17 @@
-//! The defaults of pod templates and volumes, and of what has them.
+//! Defaults of pod templates and volumes, and of the kinds that contain them.
 
 use serde_json::json;
 
 use crate::kinds::access::{child, existing, fill, fill_absent, fill_zero, is_unset, items};
 use crate::kinds::prelude::*;
 
-/// Mode of files that come from the API, 0644.
+/// Mode of files from the API: 0644.
 const FILE_MODE: i64 = 420;
 
 /// Grace period of a pod.
 pub(crate) const GRACE: &str = "terminationGracePeriodSeconds";
 
-/// A pod template in member `key`.
+/// Sets the defaults of the pod template in member `key`.
 pub(crate) fn template(members: &mut Members, key: &str) {
     let Some(template) = child(members, key) else { return };
     child(template, "metadata");
@@ -26,7 +26,7 @@ pub(crate) fn pod_spec(spec: &mut Members) {
     fill(spec, "schedulerName", "default-scheduler");
     fill_absent(spec, GRACE, 30);
     child(spec, "securityContext");
-    // The older name of the same field is kept in step.
+    // The older name of the field is kept in step.
     let account = spec
         .get("serviceAccountName")
         .or_else(|| spec.get("serviceAccount"))
@@ -98,7 +98,7 @@ fn handler(handler: &mut Members) {
     }
 }
 
-/// `Always` for images without a tag or digest and for `:latest`.
+/// Returns `Always` for images without a tag or digest and for `:latest`, otherwise `IfNotPresent`.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     let slash = name.rfind('/').map_or(0, |at| at + 1);
@@ -112,10 +112,9 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// Reports whether a text names an image repository: a host, if the first part looks like one, and parts of lower
-/// case.
+/// Reports whether a text names an image repository: a host, if the first part looks like one, followed by lower-case parts.
 fn is_image_name(name: &str) -> bool {
-    /// With the host and the folder that are added to a short name.
+    /// Includes the host and the folder that are added to a short name.
     const MAX_BYTES: usize = 255;
     let host = name.split_once('/').filter(|(first, _)| {
         first.contains(['.', ':']) || *first == "localhost" || first.bytes().any(|b| b.is_ascii_uppercase())
@@ -129,7 +128,7 @@ fn is_image_name(name: &str) -> bool {
         !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]".contains(&b))
     });
     let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    // Words with one dot, one or two underscores, or dashes between them.
+    // Words separated by a dot, one or two underscores, or dashes.
     let is_part = |part: &str| {
         part.bytes().next().is_some_and(is_word)
             && part.bytes().next_back().is_some_and(is_word)
@@ -184,7 +183,7 @@ fn volume(volume: &mut Members) {
     }
 }
 
-/// The sources that pods and persistent volumes share.
+/// Sets the defaults of the sources that pods and persistent volumes share.
 pub(crate) fn network_volume(volume: &mut Members) {
     let defaults: [(&str, &[(&str, &str)]); 4] = [
         ("iscsi", &[("iscsiInterface", "default")]),
@@ -195,7 +194,7 @@ pub(crate) fn network_volume(volume: &mut Members) {
     for (key, fields) in defaults {
         if let Some(source) = existing(volume, key) {
             for (field, value) in fields {
-                // Pointers, whose empty text is a value.
+                // These are pointers, whose empty text is a value.
                 if key == "azureDisk" {
                     fill_absent(source, field, *value);
                 } else {
@@ -220,15 +219,15 @@ fn downward_items(source: &mut Members) {
     }
 }
 
-/// The spec of a volume claim, of its own or in a template.
+/// Sets the defaults of a volume claim's spec, standalone or in a template.
 pub(crate) fn claim_spec(spec: &mut Members) {
     fill_absent(spec, "volumeMode", "Filesystem");
     child(spec, "resources");
 }
 
-/// Keeps the two ways to name the source of a volume claim in step.
+/// Keeps the two fields for the source of a volume claim in step.
 pub(crate) fn claim_sources(spec: &mut Members) {
-    // The older way to name a source is kept in step with the newer.
+    // The older field is copied to the newer one.
     if !is_unset(spec, "dataSource") && spec.get("dataSourceRef").is_none() {
         if let Some(source) = spec.get("dataSource").cloned() {
             spec.insert("dataSourceRef".into(), source);
@@ -241,13 +240,13 @@ pub(crate) fn claim_sources(spec: &mut Members) {
     }
 }
 
-/// The labels of the template in the spec, if it has any.
+/// Returns the labels of the template in the spec, if it has any.
 pub(crate) fn labels_of_template(members: &Members) -> Option<Value> {
     let template = members.get("spec")?.get("template")?;
     template.get("metadata")?.get("labels").filter(|labels| labels.is_object()).cloned()
 }
 
-/// An object without labels gets those of its template.
+/// Sets the labels of an object without labels to those of its template.
 pub(crate) fn inherit_labels(members: &mut Members, labels: Option<Value>) {
     if let Some(labels) = labels
         && let Some(metadata) = child(members, "metadata")
@@ -256,7 +255,7 @@ pub(crate) fn inherit_labels(members: &mut Members, labels: Option<Value>) {
     }
 }
 
-/// A rolling update is the default strategy, and gets these parameters.
+/// Sets a rolling update as the default strategy, with these parameters.
 pub(crate) fn rolling(spec: &mut Members, key: &str, parameters: &[(&str, Value)]) {
     let Some(strategy) = child(spec, key) else { return };
     fill(strategy, "type", "RollingUpdate");
@@ -269,7 +268,7 @@ pub(crate) fn rolling(spec: &mut Members, key: &str, parameters: &[(&str, Value)
     }
 }
 
-/// A condition that a failure policy looks for is true, unless it says otherwise.
+/// Sets the status of conditions in a failure policy to true, unless another is given.
 pub(crate) fn failure_policy(job_spec: &mut Members) {
     let Some(policy) = existing(job_spec, "podFailurePolicy") else { return };
     for rule in items(policy, "rules") {
@@ -279,7 +278,7 @@ pub(crate) fn failure_policy(job_spec: &mut Members) {
     }
 }
 
-/// A selector that is a plain map of labels is not written when it is empty.
+/// Drops a selector that is an empty map of labels.
 pub(crate) fn drop_empty_selector(spec: &mut Members) {
     if spec.get("selector").and_then(Value::as_object).is_some_and(Members::is_empty) {
         spec.remove("selector");

@@ -1,4 +1,4 @@
-//! The specs of pods, of their own and in templates.
+//! Validation of pod specs, standalone and in templates.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
-/// On a service account: its pods may refer to no other Secrets than its own.
+/// Annotation of a service account whose pods may only refer to its own Secrets.
 pub(crate) const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -39,7 +39,7 @@ pub(crate) enum Owner<'v> {
 }
 
 impl<'v> Owner<'v> {
-    /// The name of the pod, empty where it is not known yet.
+    /// Returns the name of the pod; empty if it is not known yet.
     pub(crate) fn pod_name(self) -> &'v str {
         match self {
             Self::Pod(name) => name,
@@ -48,7 +48,7 @@ impl<'v> Owner<'v> {
     }
 }
 
-/// A pod template.
+/// Validates a pod template.
 pub(crate) fn template(field: &Field<'_, '_>, report: &mut Report) {
     template_metadata(field, report);
     let metadata = field.with(field.member("metadata"));
@@ -61,16 +61,16 @@ pub(crate) fn template(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Its labels and annotations.
+/// Validates labels and annotations of a template.
 pub(crate) fn template_metadata(field: &Field<'_, '_>, report: &mut Report) {
-    // Upstream leaves `metadata` out of these paths.
+    // Upstream omits `metadata` from these paths.
     let metadata = field.with(field.member("metadata"));
     labels(&metadata.get("labels"), report);
     annotations(&metadata.get("annotations"), report);
     pod_annotations(&metadata.get("annotations"), &field.get("spec"), report);
 }
 
-/// The spec of a pod or template.
+/// Validates the spec of a pod or template.
 pub(crate) fn spec(field: &Field<'_, '_>, owner: Owner<'_>, report: &mut Report) {
     let grace = field.get("terminationGracePeriodSeconds");
     if !grace.is_set() {
@@ -128,7 +128,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, owner: Owner<'_>, report: &mut Report)
     operating_system(field, report);
 }
 
-/// Upstream checks an overhead as the limits of a container.
+/// Validates an overhead like the limits of a container, as upstream does.
 fn overhead(field: &Field<'_, '_>, report: &mut Report) {
     let overhead = field.get("overhead");
     if !overhead.is_empty() {
@@ -204,7 +204,8 @@ fn resource_claims(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Resources of the pod as a whole: at least what its containers ask for, and no container's limit above its own.
+/// Validates the resources of the pod as a whole: at least the requests of its containers, and no container's limit above the
+/// pod's.
 fn pod_resources(field: &Field<'_, '_>, claims: &BTreeSet<&str>, report: &mut Report) {
     let whole = field.get("resources");
     if !whole.is_set() {
@@ -342,7 +343,7 @@ fn each_container(spec: &Field<'_, '_>, mut visit: impl FnMut(&Field<'_, '_>)) {
     }
 }
 
-/// Pods with privileged processes of Windows.
+/// Validates pods with privileged Windows processes.
 fn host_process(spec: &Field<'_, '_>, report: &mut Report) {
     let context = spec.get("securityContext");
     let of_pod = context.get("windowsOptions").member("hostProcess").as_bool();
@@ -468,7 +469,7 @@ fn windows(spec: &Field<'_, '_>, report: &mut Report) {
     });
 }
 
-/// Annotations that say something about the pod.
+/// Validates annotations that have a meaning for the pod.
 pub(crate) fn pod_annotations(field: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut Report) {
     if field.has(MIRROR) && spec.text_of("nodeName").is_empty() {
         let why = "must set spec.nodeName if mirror pod annotation is set";
@@ -511,7 +512,7 @@ fn seccomp_annotation(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Old annotations and new fields about the same must say the same.
+/// Checks that old annotations and their corresponding new fields agree.
 pub(crate) fn annotations_match(field: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut Report) {
     let context = spec.get("securityContext");
     if context.has("seccompProfile") && field.has(SECCOMP_POD) {

@@ -11,7 +11,7 @@ use crate::metadata::quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
-/// Resources that can be counted by their kind.
+/// Resources that can be counted per kind.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -24,13 +24,13 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// Rule for the names of resources.
+/// Rule for resource names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     Container,
     Pod,
     Quota,
-    /// Limits of neither pods nor containers.
+    /// Limits that belong to neither pods nor containers.
     Any,
 }
 
@@ -72,19 +72,19 @@ fn is_standard(name: &str) -> bool {
     is_standard_quota_resource(name) || name == "storage"
 }
 
-/// Reports whether a quantity of this resource must be whole.
+/// Reports whether quantities of this resource must be whole numbers.
 fn is_integer(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
-/// Reports whether more of a resource may be requested than is given: of the native ones, all but huge pages.
+/// Reports whether the limit of a resource may exceed its request: for native ones, all but huge pages.
 pub(crate) fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// Returns the sum of the containers' requests (or limits: `list` is `requests` or `limits`) together of each
-/// resource that one of them names: the regular and the restarting initial ones side by side, or one of the other
-/// initial ones beside those restarting ones that began before it.
+/// Returns the sum of the containers' requests (or limits: `list` is `requests` or `limits`) for each resource that one of them
+/// names: the regular and the restarting init containers together, or one of the other init containers together with the restarting
+/// ones before it.
 pub(crate) fn of_containers(spec: &Value, list: &str) -> BTreeMap<String, Quantity> {
     type Sums = BTreeMap<String, Quantity>;
     let containers = |kind: &str| spec.get(kind).and_then(Value::as_array).into_iter().flatten();
@@ -123,7 +123,7 @@ pub(crate) fn of_containers(spec: &Value, list: &str) -> BTreeMap<String, Quanti
     together
 }
 
-/// The name of a resource at its key.
+/// Validates the name of a resource at its key.
 pub(crate) fn resource_name(field: &Field<'_, '_>, name: &str, names: Names, report: &mut Report) {
     let before = report.errors.len();
     report.each_of(field, name, qualified_name(name));
@@ -158,7 +158,7 @@ pub(crate) fn resource_name(field: &Field<'_, '_>, name: &str, names: Names, rep
     }
 }
 
-/// A quantity that is not negative, and whole where the resource is counted.
+/// Validates a quantity: not negative, and a whole number if the resource is counted.
 pub(crate) fn resource_quantity(field: &Field<'_, '_>, name: &str, report: &mut Report) {
     let Some(quantity) = field.quantity() else { return };
     if quantity.is_negative() {
@@ -175,7 +175,7 @@ pub(crate) fn positive_quantity(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A quantity that is not negative once it is rounded to a whole number.
+/// Validates a quantity that must not be negative after rounding to a whole number.
 pub(crate) fn basic_quantity(field: &Field<'_, '_>, report: &mut Report) {
     if let Some(quantity) = field.quantity()
         && quantity.value() < 0
@@ -184,7 +184,7 @@ pub(crate) fn basic_quantity(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Limits and requests of a container or a pod. `claims` are the names of the claims of the pod.
+/// Validates limits and requests of a container or a pod. `claims` are the names of the pod's claims.
 pub(crate) fn requirements(
     field: &Field<'_, '_>,
     names: Names,
@@ -225,7 +225,7 @@ pub(crate) fn requirements(
     claim_names(&field.get("claims"), claims, report);
 }
 
-/// Huge pages come whole. Says whether the resource is one of them.
+/// Checks that huge pages are requested in whole pages. Returns whether the resource is one of them.
 fn huge_page_quantity(field: &Field<'_, '_>, name: &str, report: &mut Report) -> bool {
     let Some(size) = name.strip_prefix(HUGE_PAGES) else { return false };
     if let Some(quantity) = field.quantity() {
@@ -238,7 +238,8 @@ fn huge_page_quantity(field: &Field<'_, '_>, name: &str, report: &mut Report) ->
     true
 }
 
-/// The claims that a container uses are claims of its pod, each (or each of its requests) once.
+/// Checks that the claims used by a container are claims of its pod, and that each of them, or of their requests, is used only
+/// once.
 fn claim_names(field: &Field<'_, '_>, claims: &BTreeSet<&str>, report: &mut Report) {
     let mut whole = BTreeSet::new();
     let mut requests = BTreeSet::new();

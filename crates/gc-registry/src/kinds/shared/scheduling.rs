@@ -1,4 +1,4 @@
-//! Where pods run: node selectors, affinity, tolerations, taints, spreading.
+//! Scheduling of pods: node selectors, affinity, tolerations, taints, spreading.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
 const WEIGHT: &str = "must be in the range 1-100";
 
-/// A `NodeSelector`.
+/// Validates a `NodeSelector`.
 pub(crate) fn node_selector(field: &Field<'_, '_>, report: &mut Report) {
     let terms = field.get("nodeSelectorTerms");
     if terms.list().is_empty() {
@@ -86,7 +86,7 @@ fn node_field_requirement(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Affinity to nodes and to and against pods.
+/// Validates affinity to nodes, and affinity and anti-affinity to pods.
 pub(crate) fn affinity(field: &Field<'_, '_>, report: &mut Report) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -147,7 +147,7 @@ fn pod_affinity_term(field: &Field<'_, '_>, report: &mut Report) {
     qualified(&topology, report);
 }
 
-/// A key of `matchLabelKeys` becomes an expression of the selector, which must not have it already.
+/// Checks that the selector does not already contain the keys of `matchLabelKeys`, which become expressions in it.
 fn repeated_keys(field: &Field<'_, '_>, keys: &Field<'_, '_>, selector: &Field<'_, '_>, report: &mut Report) {
     let keys: Vec<&str> = keys.texts().collect();
     let labels = selector.get("matchLabels");
@@ -204,7 +204,7 @@ pub(crate) fn tolerations(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The taints of a node, each key and effect once.
+/// Validates the taints of a node: each combination of key and effect must be unique.
 pub(crate) fn taints(field: &Field<'_, '_>, report: &mut Report) {
     let mut seen = BTreeSet::new();
     for taint in field.items() {
@@ -235,7 +235,7 @@ pub(crate) fn topology_spread(field: &Field<'_, '_>, report: &mut Report) {
             |key: &str| item.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
         (text("topologyKey"), text("whenUnsatisfiable"))
     };
-    // Of constraints that repeat each other, all but the last have the problem.
+    // Of constraints that repeat each other, all but the last are errors.
     let mut later = BTreeSet::new();
     let mut repeated: Vec<bool> = items.iter().rev().map(|item| !later.insert(pair(item))).collect();
     repeated.reverse();

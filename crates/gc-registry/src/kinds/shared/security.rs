@@ -18,7 +18,7 @@ fn id(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The security context of a container. `host_users` says that the pod runs in the host's user namespace.
+/// Validates the security context of a container. `host_users` is true if the pod runs in the host's user namespace.
 pub(crate) fn container(field: &Field<'_, '_>, host_users: bool, report: &mut Report) {
     if !field.is_set() {
         return;
@@ -47,7 +47,7 @@ pub(crate) fn container(field: &Field<'_, '_>, host_users: bool, report: &mut Re
     app_armor(&field.get("appArmorProfile"), report);
 }
 
-/// The security context of a pod's spec.
+/// Validates the security context of a pod's spec.
 pub(crate) fn pod(spec: &Field<'_, '_>, report: &mut Report) {
     let field = spec.get("securityContext");
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::kinds::access::{at, list, text};
 
-/// `a=b,c=d` of a map of labels, sorted.
+/// Formats a map of labels as `a=b,c=d`, sorted.
 #[must_use]
 pub(crate) fn map_text(labels: &Value) -> String {
     let mut parts: Vec<String> = labels
@@ -17,7 +17,7 @@ pub(crate) fn map_text(labels: &Value) -> String {
     parts.join(",")
 }
 
-/// The text of a `LabelSelector`: its labels and its expressions, sorted by key.
+/// Formats a `LabelSelector`: its labels and its expressions, sorted by key.
 #[must_use]
 pub(crate) fn label_selector_text(selector: &Value) -> String {
     let labels = at(selector, &["matchLabels"]).and_then(Value::as_object).into_iter().flatten();

@@ -1,13 +1,13 @@
-//! Names of signers of certificates and of the bundles that trust them.
+//! Names of certificate signers, and of the bundles that trust them.
 
 use super::names::{dns_label, dns_subdomain};
 use crate::kinds::prelude::*;
 
 const DOMAIN_MAX_BYTES: usize = 253;
-/// Longest name of a signer: a namespace, a dot and a name behind a domain and a slash.
+/// Maximum length of a signer's name: a namespace, a dot and a name after a domain and a slash.
 const SIGNER_MAX_BYTES: usize = 253 + 63 + 253 + 2;
 
-/// `domain/name`, such as `example.com/signer`.
+/// Validates a name of the form `domain/name`, such as `example.com/signer`.
 pub(crate) fn signer_name(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
     if text.is_empty() {
@@ -35,13 +35,13 @@ pub(crate) fn signer_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether a signer is one of those that are reserved for Kubernetes.
+/// Reports whether a signer is reserved for Kubernetes.
 pub(crate) fn is_of_kubernetes(signer: &str) -> bool {
     let host = signer.split('/').next().unwrap_or_default();
     host == "kubernetes.io" || host.ends_with(".kubernetes.io")
 }
 
-/// The problems of the first part between dots that has some.
+/// Returns the errors of the first invalid part between dots.
 fn first_wrong_label(
     field: &Field<'_, '_>,
     text: &str,
@@ -56,7 +56,7 @@ fn first_wrong_label(
     }
 }
 
-/// Returns the problems of a text as a bundle's name: a subdomain, after the name of its signer if it has one.
+/// Returns the errors of a bundle's name: a subdomain, preceded by the name of its signer if it has one.
 pub(crate) fn trust_bundle_name(text: &str) -> Vec<String> {
     match text.rsplit_once(':') {
         Some((_, name)) => dns_subdomain(name),

@@ -1,10 +1,10 @@
-//! Cells that persistent volumes and claims have in common.
+//! Table cells that persistent volumes and claims share.
 
 use crate::kinds::access::at;
 use crate::kinds::prelude::*;
 use crate::kinds::printers::UNSET;
 
-/// Access modes in their short forms, each once, in the order of the modes.
+/// Returns the access modes in their short forms, without duplicates, in the order of the modes.
 pub(crate) fn short_modes(modes: &[Value]) -> String {
     [
         ("ReadWriteOnce", "RWO"),
@@ -27,7 +27,7 @@ pub(crate) fn phase(row: &Row<'_>) -> Value {
     }
 }
 
-/// The storage class, from the annotation of old if it is there.
+/// Returns the storage class, preferably from the former annotation.
 pub(crate) fn class(row: &Row<'_>) -> Value {
     let old = row.text(&["metadata", "annotations", "volume.beta.kubernetes.io/storage-class"]);
     if old.is_empty() { row.text(&["spec", "storageClassName"]).into() } else { old.into() }

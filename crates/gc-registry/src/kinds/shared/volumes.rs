@@ -1,4 +1,4 @@
-//! Where the content of volumes comes from: in pods and in persistent volumes.
+//! Sources of volumes, in pods and in persistent volumes.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,11 @@ const PARTITION: &str = "must be between 1 and 255, inclusive";
 const TOO_LONG_PORTAL: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
     iscsi.initiatorName is specified.";
 
-/// A check of one source.
+/// Validates one source.
 type Check = fn(&Field<'_, '_>, &mut Report);
 
-/// The sources of a pod's volume in upstream's order: member, name in errors of a second source, name in errors of
-/// its own, check.
+/// Sources of a pod's volume in upstream's order: member, name in errors about a second source, name in the source's own errors,
+/// check.
 const POD_SOURCES: &[(&str, &str, &str, Check)] = &[
     ("hostPath", "hostPath", "hostPath", host_path),
     ("gitRepo", "gitRepo", "gitRepo", git_repo),
@@ -58,7 +58,7 @@ const POD_SOURCES: &[(&str, &str, &str, Check)] = &[
     ("image", "image", "image", image),
 ];
 
-/// The sources of a persistent volume, as [`POD_SOURCES`].
+/// Sources of a persistent volume, in the form of [`POD_SOURCES`].
 const PERSISTENT_SOURCES: &[(&str, &str, &str, Check)] = &[
     ("hostPath", "hostPath", "hostPath", host_path),
     ("gcePersistentDisk", "gcePersistentDisk", "persistentDisk", gce_disk),
@@ -84,7 +84,7 @@ const PERSISTENT_SOURCES: &[(&str, &str, &str, Check)] = &[
     ("csi", "csi", "csi", persistent_csi),
 ];
 
-/// The volumes of a pod or template. Returns the names of those without problems.
+/// Validates the volumes of a pod or template. Returns the names of those without errors.
 pub(crate) fn volumes<'v>(field: &Field<'v, '_>, owner: Owner<'_>, report: &mut Report) -> BTreeSet<&'v str> {
     let pod = owner.pod_name();
     let created: BTreeSet<String> = if pod.is_empty() {
@@ -163,14 +163,14 @@ fn ephemeral_claim_name(volume: &Field<'_, '_>, pod: &str, report: &mut Report) 
     }
 }
 
-/// The source of a persistent volume. Says whether it is a local one.
+/// Validates the source of a persistent volume. Returns whether it is a local one.
 pub(crate) fn persistent_source(spec: &Field<'_, '_>, volume: &str, affine: bool, report: &mut Report) {
     let mut any = false;
     for (member, again, own, check) in PERSISTENT_SOURCES {
         if !spec.has(member) {
             continue;
         }
-        // Upstream checks a flexVolume even beside another source.
+        // Upstream validates a flexVolume even alongside another source.
         if any && *member != "flexVolume" {
             report.forbidden(&spec.get(again), MORE_THAN_ONE);
         } else {
@@ -194,7 +194,7 @@ pub(crate) fn persistent_source(spec: &Field<'_, '_>, volume: &str, affine: bool
     }
 }
 
-/// Texts that must not be empty.
+/// Checks for texts that must not be empty.
 fn needs(field: &Field<'_, '_>, names: &[&str], report: &mut Report) {
     for name in names {
         if field.get(name).is_empty() {
@@ -316,7 +316,7 @@ fn iscsi_format(field: &Field<'_, '_>, unknown: &str, report: &mut Report) {
     }
 }
 
-/// `.YYYY-MM.a.reversed.domain`, with a name behind a colon if there is one.
+/// Reports whether a text has the form `.YYYY-MM.a.reversed.domain`, optionally followed by a colon and a name.
 fn is_iqn(rest: &str) -> bool {
     let date = rest.as_bytes();
     let dated = date.len() > 9
@@ -444,7 +444,7 @@ fn downward_api(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A file of a downward API volume; upstream names no index.
+/// Validates a file of a downward API volume; upstream's path has no index.
 fn downward_file(field: &Field<'_, '_>, report: &mut Report) {
     needs(field, &["path"], report);
     local_non_reserved_path(&field.get("path"), report);

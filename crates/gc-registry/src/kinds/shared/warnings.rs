@@ -1,4 +1,4 @@
-//! Warnings about what works, but not as its author may think.
+//! Warnings about settings that work, but not as their author may expect.
 
 pub(crate) mod addresses;
 pub(crate) mod node_labels;
@@ -21,12 +21,12 @@ const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Suffix of webhooks and policies that kube-apiserver reads from files.
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// The path of a member; a path of nothing is left out.
+/// Returns the path of a member; an empty parent path is omitted.
 fn below(path: &str, member: &str) -> String {
     if path.is_empty() { member.to_owned() } else { format!("{path}.{member}") }
 }
 
-/// A number of bytes of a list of resources that is none.
+/// Warns about a fractional number of bytes in a list of resources.
 fn fractional(path: &str, resources: Option<&Value>, resource: &str, texts: &mut Vec<String>) {
     let Some(value) = resources.and_then(|resources| resources.get(resource)) else { return };
     if let Some(Ok(amount)) = quantity::of(value)
@@ -38,14 +38,14 @@ fn fractional(path: &str, resources: Option<&Value>, resource: &str, texts: &mut
     }
 }
 
-/// An annotation that should not be used.
+/// Warns about an annotation that should not be used.
 pub(crate) fn annotation(object: &Value, key: &str, message: &str, texts: &mut Vec<String>) {
     if at(object, &["metadata", "annotations", key]).is_some() {
         texts.push(format!("metadata.annotations[{key}]: {message}"));
     }
 }
 
-/// A name that becomes a part of names of hosts should be one.
+/// Warns about a name that is not valid in host names although it becomes part of one.
 pub(crate) fn name(object: &Value, why: &str, texts: &mut Vec<String>) {
     let problems = dns_label(meta::name(object));
     if !problems.is_empty() {
@@ -53,7 +53,7 @@ pub(crate) fn name(object: &Value, why: &str, texts: &mut Vec<String>) {
     }
 }
 
-/// A name that is meant for configuration from files.
+/// Warns about a name that is reserved for configuration from files.
 pub(crate) fn static_name(object: &Value, texts: &mut Vec<String>) {
     if meta::name(object).ends_with(STATIC_SUFFIX) {
         texts.push(format!(
@@ -63,14 +63,14 @@ pub(crate) fn static_name(object: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// The name of what gives its pods theirs.
+/// Warns about the name of an object from which its pods' names derive.
 pub(crate) fn name_of_pods(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
     if old.is_none() {
         name(new, IN_POD_NAMES, texts);
     }
 }
 
-/// A template of pods. An update warns when it changes what is wanted, which its generation counts.
+/// Warns about a pod template. For an update, only if it changes the desired state, and thus the generation.
 pub(crate) fn template(path: &[&str], new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
     let generation = |object: &Value| integer(object, &["metadata", "generation"]);
     if old.is_none_or(|old| generation(old) != generation(new))
@@ -80,7 +80,7 @@ pub(crate) fn template(path: &[&str], new: &Value, old: Option<&Value>, texts: &
     }
 }
 
-/// The old way to name the class of a volume or claim.
+/// Warns about the former way to name the class of a volume or claim.
 pub(crate) fn storage_class(object: &Value, texts: &mut Vec<String>) {
     annotation(object, CLASS_ANNOTATION, OLD_CLASS, texts);
 }

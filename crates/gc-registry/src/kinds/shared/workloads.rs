@@ -1,4 +1,4 @@
-//! Rules that kinds with pods share.
+//! Rules shared by kinds that have pods.
 
 use super::labels::{is_empty, is_valid, selector, selects};
 use super::pod_spec;
@@ -6,13 +6,13 @@ use crate::kinds::prelude::*;
 
 pub(crate) const SELECTOR_MISMATCH: &str = "`selector` does not match template `labels`";
 
-/// The labels of a template; null if it has none.
+/// Returns the labels of a template; null if it has none.
 pub(crate) fn template_labels<'v>(template: &Field<'v, '_>) -> &'v Value {
     static NONE: Value = Value::Null;
     template.member("metadata").get("labels").unwrap_or(&NONE)
 }
 
-/// The selector of a workload: it must not be empty.
+/// Validates the selector of a workload, which must not be empty.
 pub(crate) fn workload_selector(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     let field = spec.get("selector");
     if !field.is_set() {
@@ -25,7 +25,7 @@ pub(crate) fn workload_selector(spec: &Field<'_, '_>, kind: &str, report: &mut R
     }
 }
 
-/// The template of a workload: its selector must select it, and its pods are always restarted.
+/// Validates the template of a workload: its selector must match it, and its pods must always be restarted.
 pub(crate) fn selected_template(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     let (field, template) = (spec.get("selector"), spec.get("template"));
     let labels = template_labels(&template);
@@ -37,7 +37,7 @@ pub(crate) fn selected_template(spec: &Field<'_, '_>, kind: &str, report: &mut R
     always_restarted(&template, kind, report);
 }
 
-/// Selector and template as deployments and replica sets check them.
+/// Validates selector and template as deployments and replica sets do.
 pub(crate) fn selected_replicas(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     workload_selector(spec, "deployment", report);
     let field = spec.get("selector");
@@ -48,7 +48,7 @@ pub(crate) fn selected_replicas(spec: &Field<'_, '_>, kind: &str, report: &mut R
     selected_template(spec, kind, report);
 }
 
-/// Pods of what keeps them running are always restarted.
+/// Checks that the pods of a workload that keeps them running are always restarted.
 pub(crate) fn always_restarted(template: &Field<'_, '_>, kind: &str, report: &mut Report) {
     let spec = template.get("spec");
     if spec.text_of("restartPolicy") != "Always" {
@@ -62,7 +62,7 @@ pub(crate) fn always_restarted(template: &Field<'_, '_>, kind: &str, report: &mu
 
 pub(crate) const MORE_THAN_REPLICAS: &str = "cannot be greater than status.replicas";
 
-/// The status of replica sets and replication controllers.
+/// Validates the status of replica sets and replication controllers.
 pub(crate) fn replicas_status(status: &Field<'_, '_>, report: &mut Report) {
     for member in
         ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"]
@@ -80,7 +80,7 @@ pub(crate) fn replicas_status(status: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A counter that must not fall.
+/// Checks that a counter does not decrease.
 pub(crate) fn not_decremented(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let fell = match (new.integer(), old.integer()) {
         (None, Some(_)) => true,
@@ -92,7 +92,7 @@ pub(crate) fn not_decremented(new: &Field<'_, '_>, old: &Field<'_, '_>, report: 
     }
 }
 
-/// A number, or a text that is one in percent.
+/// Validates a number or a percentage.
 pub(crate) fn number_or_percent(field: &Field<'_, '_>, report: &mut Report) {
     if !field.value().is_string() {
         report.not_negative(field);
@@ -105,22 +105,21 @@ pub(crate) fn number_or_percent(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// A percentage; more than can be counted is very much.
+/// Parses a percentage; one that exceeds the number type counts as very large.
 fn percent(field: &Field<'_, '_>) -> Option<u64> {
     let digits = field.text().strip_suffix('%')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// A percentage is at most 100 %.
+/// Checks that a percentage is at most 100 %.
 pub(crate) fn at_most_all(field: &Field<'_, '_>, report: &mut Report) {
     if percent(field).is_some_and(|percent| percent > 100) {
         report.invalid(field, "must not be greater than 100%");
     }
 }
 
-/// Reports whether a number or percentage is none at all. Upstream takes the number out of a text that should be a
-/// percentage.
+/// Reports whether a number or percentage is zero. Upstream takes the number from a text that should be a percentage.
 pub(crate) fn is_zero(field: &Field<'_, '_>) -> bool {
     match percent(field) {
         Some(percent) => percent == 0,

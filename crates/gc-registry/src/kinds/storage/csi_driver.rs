@@ -76,7 +76,7 @@ impl Kind for CsiDriver {
         }
     }
 
-    /// A driver counts the changes of its spec; at first it has no generation.
+    /// Increases the generation of a driver with its spec; a new driver has none.
     fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         if new.get("spec") != old.get("spec") {
             let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
@@ -84,7 +84,7 @@ impl Kind for CsiDriver {
         }
     }
 
-    /// Tokens that a create or a change of their requests puts where drivers may log them.
+    /// Warns about tokens that drivers may log, when a create or a change requests them.
     fn warnings(object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         let requests = |object| list(object, &["spec", "tokenRequests"]);
         if !requests(object).is_empty()

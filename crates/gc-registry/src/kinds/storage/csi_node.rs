@@ -24,7 +24,7 @@ impl Kind for CsiNode {
         vec![row.name(), row.list(&["spec", "drivers"]).len().into(), row.age()]
     }
 
-    /// Not at all: nulls and empty lists stay.
+    /// Does nothing: nulls and empty lists stay.
     fn normalize(_: Target<'_>, _: &mut Value) {}
 
     fn defaults(_: &mut Members) {}
@@ -46,7 +46,7 @@ impl Kind for CsiNode {
             }
             let keys = driver.get("topologyKeys");
             let mut seen = BTreeSet::new();
-            // Upstream names the driver, not its keys.
+            // Upstream's path is that of the driver, not of its keys.
             for key in keys.texts() {
                 if key.is_empty() {
                     report.required(&driver, "");
@@ -72,7 +72,7 @@ impl Kind for CsiNode {
                 .iter()
                 .any(|member| driver.member(member) != was.get(*member).unwrap_or(&Value::Null))
             {
-                // Fields that may change are neither compared nor shown.
+                // Mutable fields are neither compared nor shown.
                 let shown = format!(
                     "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}",
                     Value::from(driver.text_of("name")),

@@ -81,7 +81,7 @@ impl Kind for StorageClass {
     }
 }
 
-/// A member that an update may not change.
+/// Checks that an update does not change a member.
 pub(crate) fn seal(member: &'static str, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (ours, theirs) = (new.get(member), old.get(member));
     if ours.value() == theirs.value() || (ours.is_empty() && theirs.is_empty()) {
@@ -121,7 +121,7 @@ pub(crate) fn parameters(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Topologies that a volume may be in; no two of them say the same.
+/// Validates the topologies of volumes, which must be distinct.
 fn topologies(field: &Field<'_, '_>, report: &mut Report) {
     let mut seen: BTreeSet<BTreeMap<&str, BTreeSet<&str>>> = BTreeSet::new();
     for term in field.items() {
@@ -143,7 +143,7 @@ fn topologies(field: &Field<'_, '_>, report: &mut Report) {
                 report.duplicate(&key);
             }
         }
-        // Upstream compares with terms that it has not filled in yet, which say as much as an empty one.
+        // Upstream compares with terms that it has not filled in yet, which are equal to an empty one.
         if known.is_empty() || !seen.insert(known) {
             report.duplicate_text(&expressions, "");
         }

@@ -64,7 +64,7 @@ impl Kind for VolumeAttachment {
         }
         subdomain(&spec.get("nodeName"), report);
         status(object, report);
-        // Requirements of a new attachment alone.
+        // These requirements only apply to new attachments.
         if volume.is_set() {
             subdomain(&volume, report);
         }

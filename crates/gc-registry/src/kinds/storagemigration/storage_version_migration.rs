@@ -1,10 +1,10 @@
-//! Requests to write every object of a resource again, in the version of its storage.
+//! Requests to rewrite every object of a resource in its storage version.
 
 use crate::kinds::prelude::*;
 use crate::kinds::printers::NAMED;
 use crate::kinds::shared::conditions::conditions;
 
-/// Conditions that a table shows, once they are true.
+/// Conditions that a table shows once they are true.
 const STATES: [&str; 3] = ["Running", "Succeeded", "Failed"];
 
 pub(crate) struct StorageVersionMigration;
@@ -15,7 +15,7 @@ impl Kind for StorageVersionMigration {
     const METADATA: Metadata =
         Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
-        // Upstream does not mark it as the name.
+        // Upstream does not mark this column as the name.
         H::text("Name", NAMED),
         H::text("Resource", T("GroupResource to migrate")),
         H::text("Status", T("Status of the migration")),
@@ -49,7 +49,7 @@ impl Kind for StorageVersionMigration {
         let (resource, before) = (spec.get("resource"), before.get("resource"));
         for name in ["group", "resource"] {
             if resource.text_of(name) != before.text_of(name) {
-                // Upstream names the field without its parents.
+                // Upstream's path omits the parents.
                 report.invalid(&new.named(name, resource.member(name)), IMMUTABLE);
             }
         }
@@ -80,7 +80,7 @@ fn not_a_number(text: &str) -> String {
     format!("failed to parse resource version {shown}: strconv.ParseInt: parsing {shown}: invalid syntax")
 }
 
-/// A migration succeeds or fails, once, and runs no longer then.
+/// Checks that a migration succeeds or fails at most once, and is not running after that.
 fn outcome(status: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let list = status.get("conditions");
     let mut refuse = |why: &str| report.invalid_shown(&list, list.value(), why);

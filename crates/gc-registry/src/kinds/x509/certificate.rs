@@ -1,4 +1,4 @@
-//! Facts that rules of kinds ask of certificates and public keys. Nothing is verified.
+//! Facts about certificates and public keys that rules of kinds need. Nothing is verified.
 
 use x509_cert::Certificate;
 use x509_cert::der::asn1::ObjectIdentifier;
@@ -12,25 +12,25 @@ const ELLIPTIC_CURVE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.1
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const ED25519_BYTES: usize = 32;
 const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
-/// The curves of Go, each with the bytes of a coordinate.
+/// Go's curves, each with the length of a coordinate in bytes.
 const CURVES: [(ObjectIdentifier, &str, usize); 4] = [
     (ObjectIdentifier::new_unwrap("1.3.132.0.33"), "P-224", 28),
     (ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7"), "P-256", 32),
     (ObjectIdentifier::new_unwrap("1.3.132.0.34"), "P-384", 48),
     (ObjectIdentifier::new_unwrap("1.3.132.0.35"), "P-521", 66),
 ];
-/// An element that says nothing.
+/// An encoded NULL element.
 const NULL: &[u8] = &[5, 0];
-/// Begins a point that is written with both coordinates.
+/// First byte of a point that is written with both coordinates.
 const UNCOMPRESSED: u8 = 4;
 
-/// The kind of a public key, as far as Go tells them apart.
+/// Kind of a public key, as distinguished by Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublicKey {
     Ed25519,
-    /// A key on the curve of this name.
+    /// A key on the curve with this name.
     Curve(&'static str),
-    /// The bits of the bytes that the modulus takes.
+    /// Size of the modulus, rounded up to whole bytes.
     Rsa {
         bits: usize,
     },
@@ -38,10 +38,10 @@ pub(crate) enum PublicKey {
 }
 
 impl PublicKey {
-    /// Reads the information about a public key in DER.
+    /// Reads a DER SubjectPublicKeyInfo.
     ///
     /// # Errors
-    /// A key that Go cannot read. One of an algorithm that it does not know is [`PublicKey::Other`].
+    /// Fails if Go cannot read the key. A key with an unknown algorithm is [`PublicKey::Other`].
     pub(crate) fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("a public key cannot be read");
         let [algorithm, bits] = elements(der, WHAT)?[..] else { return Err(WHAT) };
@@ -70,7 +70,7 @@ impl PublicKey {
     }
 }
 
-/// Bytes of the modulus of an RSA key.
+/// Returns the length of an RSA key's modulus in bytes.
 fn modulus_bytes(key: &[u8], what: MalformedDocument) -> Result<usize, MalformedDocument> {
     let [modulus, _] = elements(key, what)?[..] else { return Err(what) };
     let modulus = contents_of(modulus, what)?;
@@ -83,30 +83,30 @@ fn modulus_bytes(key: &[u8], what: MalformedDocument) -> Result<usize, Malformed
 /// Facts about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateFacts {
-    /// True if it may sign other certificates.
+    /// True if the certificate may sign others.
     pub(crate) is_authority: bool,
-    /// The alternative names of its subject.
+    /// Alternative names of its subject.
     pub(crate) names: AlternativeNames,
-    /// The public key with its algorithm in DER.
+    /// Public key with its algorithm in DER.
     pub(crate) public_key: Vec<u8>,
-    /// The first second of its validity.
+    /// First second of its validity.
     pub(crate) not_before: i64,
-    /// The last second of its validity.
+    /// Last second of its validity.
     pub(crate) not_after: i64,
 }
 
 impl CertificateFacts {
-    /// Reads a certificate in DER.
+    /// Reads a DER certificate.
     ///
     /// # Errors
-    /// A certificate that is not well-formed, or whose key Go cannot read.
+    /// Fails if the certificate is malformed, or if Go cannot read its key.
     pub(crate) fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("it is not a well-formed certificate");
         let parsed = Certificate::from_der(der).map_err(|_| WHAT)?;
         let parsed = parsed.tbs_certificate();
         let [signed, _, _] = elements(der, WHAT)?[..] else { return Err(WHAT) };
         let contents = elements(signed, WHAT)?;
-        // Version 1 is written by leaving it out.
+        // Version 1 is encoded by omitting the version.
         let skipped = usize::from(contents.first().is_some_and(|first| first.first() == Some(&0xa0)));
         let [_, _, _, _, _, public_key, ..] = contents[skipped..] else { return Err(WHAT) };
         PublicKey::from_der(public_key)?;

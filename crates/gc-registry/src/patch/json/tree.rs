@@ -1,5 +1,5 @@
-//! A document while a JSON patch changes it: opened level by level as paths lead into it, with arrays in which an
-//! insertion or a removal does not move everything behind it.
+//! A document while a JSON patch changes it: opened level by level as paths lead into it, with arrays in which an insertion or a
+//! removal does not move all later items.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::DoesNotApply;
 use crate::schema::MAX_DEPTH;
 
-/// Items of a chunk before it is divided. Finding an index adds up the lengths of the chunks, and an insertion moves the
-/// rest of one: neither grows far beyond this number for the largest array that a body can hold.
+/// Number of items beyond which a chunk is divided. Finding an index adds up the lengths of the chunks, and an insertion moves the
+/// rest of one: neither takes many more steps than this number, even for the largest array that a body can contain.
 const CHUNK: usize = 1_024;
 
 /// A part of a document.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// A part that no path has led into.
+    /// A part that no path has led into yet.
     Closed(Value),
     /// The fields of an object.
     Object(BTreeMap<String, Node>),
@@ -36,7 +36,7 @@ impl Node {
         }
     }
 
-    /// Turns a closed object or array into an open one; what remains closed is a scalar.
+    /// Turns a closed object or array into an open one; closed nodes that remain are scalars.
     pub(super) fn opened(&mut self) -> &mut Self {
         if let Self::Closed(value) = self {
             *self = match value.take() {
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Compares with a value, in time proportional to the smaller of the two.
+    /// Compares the node with a value, in time proportional to the smaller of the two.
     pub(super) fn equals(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Closed(own), value) => own == value,
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// Returns how deep it is nested, and adds the parts that it has to `visited`. Gives up below [`MAX_DEPTH`] levels.
+    /// Returns the nesting depth, and adds the number of nodes to `visited`. Gives up below [`MAX_DEPTH`] levels.
     pub(super) fn depth(&self, visited: &mut usize) -> Option<usize> {
         fn of_value(value: &Value, left: usize, visited: &mut usize) -> Option<usize> {
             *visited += 1;
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// Returns one more than the greatest depth of some items.
+/// Returns one more than the maximum depth of some items.
 fn deepest<T>(
     mut items: impl Iterator<Item = T>,
     left: usize,
@@ -130,7 +130,7 @@ fn deepest<T>(
     Some(items.try_fold(0, |deepest, item| Some(depth(item, left)?.max(deepest)))? + 1)
 }
 
-/// An index, counted from the end where it is negative, below `bound`.
+/// Parses an index below `bound`; a negative one counts from the end.
 pub(super) fn index(key: &str, bound: usize) -> Result<usize, DoesNotApply> {
     let number: i64 = key.parse().map_err(|_| DoesNotApply)?;
     let bound = i64::try_from(bound).map_err(|_| DoesNotApply)?;
@@ -142,7 +142,7 @@ pub(super) fn index(key: &str, bound: usize) -> Result<usize, DoesNotApply> {
     }
 }
 
-/// The items of an array, in chunks of up to twice [`CHUNK`] items. No chunk is empty.
+/// Items of an array, in chunks of up to twice [`CHUNK`] items. No chunk is empty.
 #[derive(Debug)]
 pub(super) struct Chunks(Vec<Vec<Node>>);
 
@@ -164,7 +164,7 @@ impl Chunks {
         self.0.iter().flatten()
     }
 
-    /// Returns the chunk with an index, and the index in it.
+    /// Returns the chunk that contains an index, and the index within the chunk.
     fn find(&self, mut index: usize) -> Option<(usize, usize)> {
         for (number, chunk) in self.0.iter().enumerate() {
             if index < chunk.len() {
@@ -180,7 +180,7 @@ impl Chunks {
         self.0.get_mut(chunk)?.get_mut(at)
     }
 
-    /// Inserts in front of an index, or behind the last item for any other.
+    /// Inserts before an index, or after the last item for any other.
     pub(super) fn insert(&mut self, index: usize, node: Node) {
         let (number, at) = match (self.find(index), self.0.last()) {
             (Some(found), _) => found,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Chunks are an array, also where they are divided and become empty.
+        /// Chunks must behave like an array, even when they are divided or become empty.
         #[test]
         fn chunks_are_an_array(
             length in 0..5_000_usize,

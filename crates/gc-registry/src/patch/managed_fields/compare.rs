@@ -1,4 +1,4 @@
-//! The fields of an object, and the fields in which two objects differ.
+//! Determines the fields of an object, and the fields in which two objects differ.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use crate::metadata::names::quoted;
 use crate::patch::shown::go_value;
 use crate::schema::{List, Node, Schema, StringFormat};
 
-/// The fields in which a new object differs from an old one.
+/// Fields in which a new object differs from an old one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
     /// Only the new object has them.
@@ -22,7 +22,7 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
-/// Change of one path itself.
+/// Change of a single path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
@@ -67,7 +67,7 @@ fn compare_at(
     let new_shape = position.shape(new.or(old));
     match (old_shape, new_shape) {
         (Shape::Leaf, Shape::Leaf) => Ok((leaf, Comparison::default())),
-        // A deduced scalar that became a map, or the other way round.
+        // A deduced scalar became a map, or the reverse.
         (Shape::Leaf, _) => {
             Ok((Change::Modified, compare_fields(position, None, new.and_then(Value::as_object))?))
         }
@@ -97,12 +97,12 @@ fn compare_fields(
     new: Option<&Map<String, Value>>,
 ) -> Result<Comparison, ItemError> {
     let mut comparison = Comparison::default();
-    // A field that always exists is there only if the object is.
+    // A field that always exists is present only if the object is.
     let (had, has) = (old.is_some(), new.is_some());
     let mut old = old.into_iter().flatten().peekable();
     let mut new = new.into_iter().flatten().peekable();
     loop {
-        // Both maps are sorted: always the smaller of the two next names.
+        // Both maps are sorted, so take the smaller of the two next names.
         let order = match (old.peek(), new.peek()) {
             (None, None) => return Ok(comparison),
             (Some(_), None) => Ordering::Less,
@@ -141,7 +141,7 @@ fn compare_items(
     let position = Position::Known(&list.items);
     let mut comparison = Comparison::default();
     for (element, (old, new)) in items {
-        // Duplicates are one unit together; the unit appears and disappears with the second item of the same key.
+        // Duplicates form a single unit, which appears and disappears with the second item of the same key.
         let (change, below) = match (old.as_slice(), new.as_slice()) {
             ([] | [_], [] | [_]) => compare_at(position, old.first().copied(), new.first().copied())?,
             ([_, _, ..], [_, _, ..]) => {
@@ -165,12 +165,12 @@ fn compare_items(
     Ok(comparison)
 }
 
-/// The fields that an object has: what an applier of it owns.
+/// Returns the fields of an object, which a manager that applies it owns.
 pub(super) fn field_set(position: Position<'_>, value: &Value) -> Result<FieldSet, ItemError> {
     field_set_at(position, value).map(|(_, fields)| fields)
 }
 
-/// Reports whether the place itself is owned, and what is owned below it.
+/// Returns whether the position itself is owned, and the fields owned below it.
 fn field_set_at(position: Position<'_>, value: &Value) -> Result<(bool, FieldSet), ItemError> {
     let mut set = FieldSet::default();
     match (position.shape(Some(value)), value) {
@@ -205,8 +205,8 @@ fn field_set_at(position: Position<'_>, value: &Value) -> Result<(bool, FieldSet
     }
 }
 
-/// The set together with the fields of object types that lead to its paths. Such fields are not tracked, but
-/// they go with the last path below them.
+/// Returns the set together with the object fields on the way to its paths. Such fields are not tracked, but are removed with the
+/// last path below them.
 pub(super) fn with_named_parents(position: Position<'_>, set: &FieldSet) -> FieldSet {
     let mut whole = set.clone();
     add_named_parents(position, &mut whole);
@@ -230,7 +230,7 @@ fn add_named_parents(position: Position<'_>, set: &mut FieldSet) {
     }
 }
 
-/// Returns the errors of an applied configuration, in upstream's words.
+/// Returns the errors of an applied configuration, in upstream's wording.
 pub(super) fn validate(position: Position<'_>, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     validate_at(position, value, &mut String::new(), &mut errors);
@@ -290,7 +290,7 @@ fn validate_at(position: Position<'_>, value: &Value, path: &mut String, errors:
     }
 }
 
-/// The schema of a field also where its parent owns it as a unit.
+/// Returns the schema position of a field, even if its parent owns it as a unit.
 fn inner<'a>(position: Position<'a>, name: &str) -> Position<'a> {
     if let Position::Known(schema) = position
         && !schema.embedded_resource
@@ -301,7 +301,7 @@ fn inner<'a>(position: Position<'a>, name: &str) -> Position<'a> {
     position.field(name).position
 }
 
-/// Returns the expected type if a value has the wrong one.
+/// Returns the expected type if a value has another one.
 fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
     let shown = || format!("&{{{}}}", go_value(value));
     let scalar = !value.is_object() && !value.is_array();
@@ -328,7 +328,7 @@ fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
     }
 }
 
-/// A value as Go's `%#v` prints it.
+/// Formats a value like Go's `%#v`.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

@@ -7,7 +7,7 @@ use super::set::FieldSet;
 /// Maximum number of update managers of an object; beyond it, the oldest are folded into one.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// The manager that the oldest updates are folded into.
+/// Manager that the oldest updates are folded into.
 const ANCIENT_CHANGES: &str = "ancient-changes";
 
 /// Operation by which a manager owns its fields.
@@ -15,7 +15,7 @@ const ANCIENT_CHANGES: &str = "ancient-changes";
 pub(super) enum Operation {
     /// It applied a configuration.
     Apply,
-    /// It created, updated or patched.
+    /// It created, updated or patched the object.
     Update,
 }
 
@@ -28,20 +28,20 @@ impl Operation {
     }
 }
 
-/// One entry.
+/// An entry of `metadata.managedFields`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) manager: String,
     pub(super) operation: Operation,
     pub(super) api_version: String,
     pub(super) subresource: String,
-    /// As on the wire.
+    /// Time in the form of the wire.
     pub(super) time: Option<String>,
     pub(super) fields: FieldSet,
 }
 
 impl Entry {
-    /// Reports whether both are of the same manager: an applier has one entry, an updater one per version.
+    /// Reports whether both entries belong to the same manager: an applier has one entry, an updater one per version.
     pub(super) fn same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -49,7 +49,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// The manager as conflicts name it.
+    /// Returns the manager's name in conflicts.
     pub(super) fn display_manager(&self) -> String {
         let Self { manager, subresource, api_version, .. } = self;
         let through =
@@ -135,13 +135,13 @@ pub(super) fn problem(index: usize, entry: &Value) -> Option<String> {
     }
 }
 
-/// Reports whether a client sent the order to forget all managers: an empty list, or a list of one empty entry.
+/// Reports whether a client requested to forget all managers, by an empty list or a list with a single empty entry.
 pub(super) fn is_reset(managed_fields: &Value) -> bool {
     *managed_fields == json!([]) || *managed_fields == json!([{}])
 }
 
-/// As `metadata.managedFields`: appliers first, then by time, manager, version and subresource. `None` for no
-/// entries.
+/// Encodes entries as `metadata.managedFields`: appliers first, then by time, manager, version and subresource. Returns `None` for
+/// no entries.
 pub(super) fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     if entries.is_empty() {
         return None;
@@ -160,7 +160,7 @@ fn seconds(time: Option<&str>) -> i64 {
     time.and_then(|time| time.parse::<jiff::Timestamp>().ok()).map_or(0, jiff::Timestamp::as_second)
 }
 
-/// Folds the oldest updates of each version into one entry until at most [`MAX_UPDATE_MANAGERS`] are left.
+/// Folds the oldest updates of each version into one entry, until at most [`MAX_UPDATE_MANAGERS`] are left.
 pub(super) fn cap_update_managers(entries: &mut Vec<Entry>) {
     let updates = entries.iter().filter(|entry| entry.operation == Operation::Update).count();
     let Some(mut surplus) = updates.checked_sub(MAX_UPDATE_MANAGERS).filter(|surplus| *surplus > 0) else {

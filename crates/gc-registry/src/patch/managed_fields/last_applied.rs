@@ -1,4 +1,4 @@
-//! The annotation of client-side apply, for those who move to server-side apply with `kubectl`.
+//! The annotation of client-side apply, for users who migrate to server-side apply with `kubectl`.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use crate::schema;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Maximum bytes of all annotations of an object together.
+/// Maximum total size of an object's annotations, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// The fields of the last client-side applied configuration that the object still has as they were applied.
+/// Returns the fields of the last client-side applied configuration that are unchanged in the object.
 pub(super) fn unchanged_fields(object: &Value, request: &ManagerRequest<'_>) -> Option<FieldSet> {
     let text = object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()?;
     let last: Value = serde_json::from_str(text).ok()?;
@@ -27,7 +27,7 @@ pub(super) fn unchanged_fields(object: &Value, request: &ManagerRequest<'_>) -> 
     )
 }
 
-/// Brings the annotation up to date, if there is one, with what was applied now.
+/// Updates the annotation, if it exists, with the configuration applied now.
 pub(super) fn refresh(object: &mut Value, applied: &Value) {
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
         return;

@@ -1,4 +1,4 @@
-//! Merging an applied configuration into an object, and taking fields out of one.
+//! Merges an applied configuration into an object, and removes fields from an object.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn merge(position: Position<'_>, live: &Value, applied: &Value) -> Re
         (Shape::Items(list), Value::Array(live), Value::Array(applied)) => {
             merge_items(list, live, applied).map(Value::Array)
         }
-        // Nothing applied to parts that are owned one by one.
+        // Applying null to a part with individually owned fields changes nothing.
         (Shape::Fields | Shape::Items(_), Value::Object(_) | Value::Array(_), Value::Null) => {
             Ok(live.clone())
         }
@@ -33,14 +33,14 @@ pub(super) fn merge(position: Position<'_>, live: &Value, applied: &Value) -> Re
     }
 }
 
-/// Merges lists item by item. The items of the configuration come in its order; those that only the object
-/// has keep their places relative to the items that both have, and go before new ones.
+/// Merges lists item by item. Items of the configuration are in its order; items that only the object has keep their position
+/// relative to items that both have, and precede new ones.
 fn merge_items(list: &List, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, ItemError> {
     let elements = |items: &[Value]| -> Result<Vec<PathElement>, ItemError> {
         items.iter().map(|item| item_element(list, item)).collect()
     };
     let (live_elements, applied_elements) = (elements(live)?, elements(applied)?);
-    // An item of the object that is there more than once is replaced, not merged.
+    // An item that occurs more than once in the object is replaced, not merged.
     let mut live_items: BTreeMap<&PathElement, Option<&Value>> = BTreeMap::new();
     for (element, item) in live_elements.iter().zip(live) {
         live_items.entry(element).and_modify(|known| *known = None).or_insert(Some(item));
@@ -51,7 +51,7 @@ fn merge_items(list: &List, live: &[Value], applied: &[Value]) -> Result<Vec<Val
     let mut merged = Vec::with_capacity(live.len() + applied.len());
     let mut cursor = live_elements.iter().zip(live).peekable();
     for (index, (element, item)) in applied_elements.iter().zip(applied).enumerate() {
-        // The item at which the two lists meet next: the object's items before it go first.
+        // The next item that both lists have; the object's items before it come first.
         let meeting = applied_elements[index..].iter().find(|element| live_items.contains_key(element));
         while let Some((next, old)) = cursor.next_if(|(next, _)| Some(*next) != meeting) {
             if !in_applied.contains_key(next) {
@@ -71,7 +71,7 @@ fn merge_items(list: &List, live: &[Value], applied: &[Value]) -> Result<Vec<Val
     Ok(merged)
 }
 
-/// Takes the paths of a set out of a value.
+/// Removes the paths of a set from a value.
 pub(super) fn remove(position: Position<'_>, value: &mut Value, set: &FieldSet) {
     if set.is_empty() {
         return;

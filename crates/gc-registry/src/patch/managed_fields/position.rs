@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 use super::set::PathElement;
 use crate::schema::{List, ListType, Node, Object, Ownership, Property, Schema, object_meta};
 
-/// A place of an object, as the schema describes it.
+/// A position in an object, as described by the schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Position<'a> {
     /// Described by a schema.
     Known(&'a Schema),
-    /// Described by the schema of an object type that is one unit elsewhere, and owned field by field here.
+    /// Described by the schema of an object type that is a unit elsewhere, but owned field by field here.
     Granular(&'a Schema),
-    /// One unit, whatever its type is.
+    /// A unit, whatever its type.
     Atomic,
     /// Not described: maps are granular, lists are atomic.
     Deduced,
@@ -33,15 +33,15 @@ pub(super) enum Shape<'a> {
 
 /// Value and schema of a field.
 pub(super) struct Field<'a> {
-    /// The place.
+    /// Position of the field.
     pub(super) position: Position<'a>,
     /// True if it is a field of an object type rather than a key of a map.
     pub(super) named: bool,
-    /// Value that is there when nothing was set: `{}` for objects and `null` for lists that are always there.
+    /// Value when nothing was set: `{}` for objects and `null` for lists that always exist.
     pub(super) always: Option<&'static Value>,
 }
 
-/// An empty object that is always there.
+/// Returns an empty object that always exists.
 fn empty_object() -> &'static Value {
     static EMPTY: std::sync::OnceLock<Value> = std::sync::OnceLock::new();
     EMPTY.get_or_init(|| Value::Object(Map::new()))
@@ -82,7 +82,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Reports whether a field may be there.
+    /// Reports whether a field is permitted.
     pub(super) fn declares(self, name: &str) -> bool {
         let (Self::Known(schema) | Self::Granular(schema)) = self else { return true };
         match &schema.node {
@@ -119,7 +119,7 @@ fn deduced(value: Option<&Value>) -> Shape<'static> {
     }
 }
 
-/// Why an item of a list has no path.
+/// Reason why an item of a list has no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ItemError {
     #[error("associative list with keys may not have a null element")]
@@ -138,7 +138,7 @@ pub(super) enum ItemError {
     NullInSet,
 }
 
-/// The path element of an item of a list that is owned item by item.
+/// Returns the path element of an item in a list that is owned item by item.
 pub(super) fn item_element(list: &List, item: &Value) -> Result<PathElement, ItemError> {
     let ListType::Map(keys) = &list.list_type else {
         return match item {

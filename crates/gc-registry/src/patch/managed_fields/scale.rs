@@ -1,24 +1,24 @@
-//! The managers of a Scale: those who own the replicas of the object that is scaled.
+//! Managers of a Scale: the owners of the replicas in the scaled object.
 
 use serde_json::Value;
 
 use super::entries::{self, Entry};
 use super::set::{FieldSet, PathElement};
 
-/// The version in which a Scale is managed.
+/// Version in which a Scale is managed.
 const VERSION: &str = "autoscaling/v1";
 
-/// Where an object has its replicas, by the version in which an entry manages it: `None` for a version that is not known,
-/// an empty path for one without a Scale.
+/// Returns the path of an object's replicas in the version in which an entry manages it: `None` for an unknown version, an empty
+/// path for one without a Scale.
 pub(crate) type ReplicasPath<'a> = &'a dyn Fn(&str) -> Option<Vec<PathElement>>;
 
-/// A path in dots, such as `.spec.replicas`.
+/// Parses a dotted path such as `.spec.replicas`.
 pub(crate) fn replicas_path(dotted: &str) -> Vec<PathElement> {
     let names = dotted.split('.').filter(|name| !name.is_empty());
     names.map(|name| PathElement::Field(name.into())).collect()
 }
 
-/// The `managedFields` of the Scale of an object with these.
+/// Returns the `managedFields` of the Scale of an object with these.
 pub(crate) fn of_scale(parent: &Value, path_in: ReplicasPath<'_>) -> Option<Value> {
     let mut entries = entries::decode(parent).unwrap_or_default();
     entries.retain(|entry| owns_replicas(entry, path_in));
@@ -29,8 +29,8 @@ pub(crate) fn of_scale(parent: &Value, path_in: ReplicasPath<'_>) -> Option<Valu
     entries::encode(entries)
 }
 
-/// The `managedFields` of an object in one version after its Scale was written. Upstream takes those who only updated a Scale
-/// for others than those who updated the object, so that they lose the replicas and get them in an entry without a time.
+/// Returns the `managedFields` of an object, in one version, after its Scale was written. Upstream treats managers who only updated
+/// a Scale as different from those who updated the object, so they lose the replicas and get them in an entry without a time.
 pub(crate) fn of_scaled(
     parent: &Value,
     scale: &Value,

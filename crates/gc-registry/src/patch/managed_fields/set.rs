@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::MAX_DEPTH;
 
-/// One step of a path into an object.
+/// A step of a path into an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathElement {
     /// `f:`, a field of an object or a key of a map.
@@ -43,7 +43,7 @@ impl PathElement {
         }
     }
 
-    /// `Ok(None)` for a kind of element that is not known, which is ignored.
+    /// Parses an element; returns `Ok(None)` for an unknown type of element, which is ignored.
     fn decode(text: &str) -> Result<Option<Self>, InvalidFields> {
         let invalid = || InvalidFields(text.to_owned());
         let (kind, rest) = text.split_once(':').ok_or_else(invalid)?;
@@ -102,7 +102,7 @@ impl PartialOrd for PathElement {
     }
 }
 
-/// A total order of JSON values that agrees with their equality.
+/// Compares JSON values by a total order that agrees with their equality.
 fn compare_values(a: &Value, b: &Value) -> Ordering {
     fn rank(value: &Value) -> u8 {
         match value {
@@ -130,12 +130,12 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// A text that is no `FieldsV1`.
+/// Error: a text is not a `FieldsV1`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no path element of FieldsV1")]
 pub struct InvalidFields(pub String);
 
-/// A set of paths into an object, as a tree. A path in the set does not stand for what is below it.
+/// A set of paths into an object, as a tree. A path in the set does not include the paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     /// Sorted by element; no entry is empty.
@@ -147,7 +147,7 @@ pub struct FieldSet {
 pub(super) struct Entry {
     /// True if the path itself is in the set.
     pub(super) member: bool,
-    /// Paths below it.
+    /// Paths below this one.
     pub(super) children: FieldSet,
 }
 
@@ -177,12 +177,12 @@ impl FieldSet {
         Some(&self.entries[index].1)
     }
 
-    /// Adds what is at one element; does nothing for an empty entry.
+    /// Adds an entry at one element; does nothing if the entry is empty.
     pub(super) fn put(&mut self, element: PathElement, member: bool, children: FieldSet) {
         if !member && children.is_empty() {
             return;
         }
-        // Objects are walked in order, so that mostly the end is the right place.
+        // Objects are walked in order, so the end is usually the correct position.
         if self.entries.last().is_none_or(|(last, _)| *last < element) {
             self.entries.push((element, Entry { member, children }));
             return;
@@ -222,14 +222,14 @@ impl FieldSet {
         }
     }
 
-    /// The paths of either.
+    /// Returns the paths of either set.
     #[must_use]
     pub fn union(mut self, other: &Self) -> Self {
         self.extend(other);
         self
     }
 
-    /// The paths of both.
+    /// Returns the paths of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut both = Self::default();
@@ -242,7 +242,7 @@ impl FieldSet {
         both
     }
 
-    /// Removes the paths of another set, and only these: what is below a removed path stays.
+    /// Removes exactly the paths of another set; paths below a removed one stay.
     pub fn subtract(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -256,14 +256,14 @@ impl FieldSet {
         });
     }
 
-    /// The paths of this set that are not in the other.
+    /// Returns the paths of this set that are not in the other.
     #[must_use]
     pub fn difference(mut self, other: &Self) -> Self {
         self.subtract(other);
         self
     }
 
-    /// Removes the path of these names, and only it.
+    /// Removes the path with these names, and nothing below it.
     pub(super) fn remove_named(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
         let found = self.entries.binary_search_by(|(element, _)| match element {
@@ -282,7 +282,7 @@ impl FieldSet {
         }
     }
 
-    /// Removes the path of these names and everything below it.
+    /// Removes the path with these names, and everything below it.
     pub(super) fn remove_tree(&mut self, path: &[&str]) {
         let Some((first, rest)) = path.split_first() else { return };
         self.entries.retain_mut(|(element, entry)| {
@@ -297,7 +297,7 @@ impl FieldSet {
         });
     }
 
-    /// Every path, in order.
+    /// Returns every path, in order.
     #[must_use]
     pub fn paths(&self) -> Vec<Vec<PathElement>> {
         fn walk(set: &FieldSet, path: &mut Vec<PathElement>, paths: &mut Vec<Vec<PathElement>>) {
@@ -315,7 +315,7 @@ impl FieldSet {
         paths
     }
 
-    /// As `FieldsV1`.
+    /// Encodes the set as `FieldsV1`.
     #[must_use]
     pub fn encode(&self) -> Value {
         let mut fields = Map::new();
@@ -331,7 +331,7 @@ impl FieldSet {
         Value::Object(fields)
     }
 
-    /// From `FieldsV1`. `null` is the empty set.
+    /// Decodes `FieldsV1`. `null` is the empty set.
     pub fn decode(fields: &Value) -> Result<Self, InvalidFields> {
         decode_entry(fields, MAX_DEPTH).map(|entry| entry.children)
     }
@@ -356,14 +356,14 @@ fn decode_entry(fields: &Value, depth: usize) -> Result<Entry, InvalidFields> {
     Ok(entry)
 }
 
-/// The order in which conflicts are reported: in each object what ends there before what is deeper.
+/// Compares paths by the order in which conflicts are reported: in each object, paths that end there precede deeper ones.
 pub(super) fn reported_order(a: &[PathElement], b: &[PathElement]) -> Ordering {
     let differ = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
     let goes_on = |path: &[PathElement]| path.len() > differ + 1;
     goes_on(a).cmp(&goes_on(b)).then_with(|| a.cmp(b))
 }
 
-/// A path as conflicts name it: `.spec.containers[name="a"].image`.
+/// Formats a path as conflicts name it: `.spec.containers[name="a"].image`.
 #[must_use]
 pub fn display_path(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()

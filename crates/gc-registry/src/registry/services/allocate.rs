@@ -1,4 +1,4 @@
-//! Allocations that a service still needs for its type: addresses and node ports.
+//! Allocates addresses and node ports that a service still needs for its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use super::ServiceRanges;
 use crate::error::ApiError;
 use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list, put, text};
 
-/// Number of random places that are tried before all that are taken are read.
+/// Number of random candidates before all taken allocations are read.
 const TRIES: u32 = 8;
 
 /// Allocation that only one service may hold.
@@ -24,11 +24,11 @@ pub(crate) enum Allocation {
 /// Existing allocations.
 pub(super) trait Occupancy {
     fn is_taken(&self, place: Allocation) -> Result<bool, ApiError>;
-    /// All addresses, or all ports.
+    /// Returns all taken addresses, or all taken ports.
     fn taken_like(&self, place: Allocation) -> Result<BTreeSet<Allocation>, ApiError>;
 }
 
-/// The places of a service.
+/// Returns the allocations of a service.
 pub(super) fn held(service: &Value) -> BTreeSet<Allocation> {
     let addresses = list(service, &["spec", "clusterIPs"]).iter().filter_map(Value::as_str);
     let ports = list(service, &["spec", "ports"]).iter().filter_map(|port| integer(port, &["nodePort"]));
@@ -40,7 +40,7 @@ pub(super) fn held(service: &Value) -> BTreeSet<Allocation> {
         .collect()
 }
 
-/// The two names of a service's address agree, and an update that leaves them out keeps them.
+/// Synchronizes the two fields for a service's address; an update that omits them keeps them.
 pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
     const ONE: [&str; 2] = ["spec", "clusterIP"];
     const ALL: [&str; 2] = ["spec", "clusterIPs"];
@@ -65,7 +65,7 @@ pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
     }
     let (one, before) = (text(service, &ONE).to_owned(), text(old, &ONE));
     if one != before && list(service, &ALL) == list(old, &ALL) {
-        // Changing the one implies changing the other.
+        // Changing one implies changing the other.
         if one.is_empty() {
             service["spec"].as_object_mut().map(|spec| spec.remove("clusterIPs"));
         } else {
@@ -83,13 +83,13 @@ fn keep_all(service: &mut Value, old: &Value) {
     }
 }
 
-/// Gives places to one service.
+/// Allocates for a single service.
 pub(super) struct Allocator<'a> {
     pub(super) ranges: &'a ServiceRanges,
     pub(super) occupancy: &'a dyn Occupancy,
-    /// The stored service that is changed.
+    /// The stored service, if it is updated.
     pub(super) old: Option<&'a Value>,
-    /// Where the choice begins, which differs between services.
+    /// Determines where the search begins, so that it differs between services.
     pub(super) uid: &'a str,
     pub(super) dry_run: bool,
     /// Existing allocations of the service.
@@ -97,7 +97,8 @@ pub(super) struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// Gives a service what its type needs and it has not got: from the stored object on update, else new.
+    /// Gives a service the allocations that its type needs and that it lacks: those of the stored object for an update, otherwise
+    /// new ones.
     pub(super) fn allocate(&mut self, service: &mut Value) -> Result<(), ApiError> {
         let kind = text(service, &["spec", "type"]).to_owned();
         let allocates_ports = kind == "NodePort"
@@ -113,7 +114,7 @@ impl Allocator<'_> {
                 for key in
                     ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"]
                 {
-                    // The client may not have set them; what the service had before it became external is removed.
+                    // Fields that the client did not change are removed: the service had them before it became external.
                     if old.is_some_and(|old| at(old, &["spec", key]) == spec.get(key)) {
                         spec.remove(key);
                     }
@@ -144,7 +145,7 @@ impl Allocator<'_> {
         };
         let stored = self.old.map(|old| text(old, &["spec", "clusterIP"])).filter(|ip| !ip.is_empty());
         let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
-        // A service without an address so far, whose addresses contradict each other, is refused as it came.
+        // A service without an address so far, whose address fields contradict each other, is refused unchanged.
         if stored.is_none() && listed > 0 && given(spec).is_none_or(|one| spec["clusterIPs"][0] != one) {
             return Ok(());
         }
@@ -180,7 +181,7 @@ impl Allocator<'_> {
         Ok(number.into())
     }
 
-    /// A number that is free: one of the first band if there is one.
+    /// Returns a free number, preferably from the first band.
     fn free(
         &self,
         purpose: &str,
@@ -203,7 +204,7 @@ impl Allocator<'_> {
 
     fn node_ports(&mut self, spec: &mut Members) -> Result<(), ApiError> {
         let old = self.old.map(|old| list(old, &["spec", "ports"])).unwrap_or_default();
-        // A port that the client left to the server keeps what the port of its name had, unless another has it now.
+        // A port without a number keeps that of the stored port with its name, unless another port has it now.
         let stored: BTreeMap<&str, i64> = old
             .iter()
             .map(|port| (text(port, &["name"]), integer(port, &["nodePort"]).unwrap_or_default()))
@@ -223,7 +224,7 @@ impl Allocator<'_> {
             port.insert("nodePort".into(), node.into());
             let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default().to_owned();
             if self.old.is_some() && !seen.insert((protocol.clone(), node)) {
-                // Upstream's allocator finds this before anything is validated, and has no better answer.
+                // Upstream's allocator detects this before validation, and has no better answer.
                 return Err(ApiError::new(500, "", format!("duplicate nodePort: {{{protocol} {node}}}")));
             }
         }

@@ -1,11 +1,11 @@
-//! The ranges that services get addresses and node ports from.
+//! Ranges of the addresses and node ports of services.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use crate::kinds::shared::names::parse_cidr;
 
-/// Where services get their addresses and node ports from.
+/// Ranges of the addresses and node ports of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRanges {
     first: Ipv4Addr,
@@ -13,41 +13,41 @@ pub struct ServiceRanges {
     node_ports: (u16, u16),
 }
 
-/// Why a range cannot be used.
+/// Reason why a range cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// The text of a range of addresses.
+    /// The text is not a valid range of addresses.
     #[error(
         "{0:?} is not a valid range of IPv4 addresses with 8 to 24 fixed bits and up to 29, such as 10.96.0.0/12"
     )]
     Addresses(String),
-    /// The text of a range of ports.
+    /// The text is not a valid range of ports.
     #[error("{0:?} is not a valid range of ports from 1 to 65535, such as 30000-32767 or 30000+100")]
     NodePorts(String),
 }
 
 impl Default for ServiceRanges {
-    /// The ranges that kubeadm gives.
+    /// Returns kubeadm's ranges.
     fn default() -> Self {
         Self { first: Ipv4Addr::new(10, 96, 0, 0), prefix_bits: 12, node_ports: (30_000, 32_767) }
     }
 }
 
-/// The part of a range that is left to those who ask for a place, where the rest is not used up: upstream's rule.
+/// Returns the size of the part of a range that is preserved for explicit requests, until the rest is used up: upstream's rule.
 fn reserved(size: u32, step: u32, most: u32) -> u32 {
-    /// The least that is reserved, and what a range must have for that.
+    /// Minimum size of the reserved part, and of a range that has one.
     const LEAST: u32 = 16;
     if size < LEAST { 0 } else { (size / step).clamp(LEAST, most) }
 }
 
 impl ServiceRanges {
-    /// The shortest and the longest prefix.
+    /// Shortest and longest prefix.
     const PREFIXES: RangeInclusive<u8> = 8..=29;
 
-    /// With addresses of a range such as `10.96.0.0/12`.
+    /// Sets the range of addresses, such as `10.96.0.0/12`.
     ///
     /// # Errors
-    /// A text that is no such range, or one that is too small or too large.
+    /// Fails if the text is not such a range, or the range is too small or too large.
     pub fn with_addresses(self, range: &str) -> Result<Self, RangeError> {
         match parse_cidr(range) {
             Some((IpAddr::V4(address), bits)) if Self::PREFIXES.contains(&bits) => {
@@ -58,10 +58,10 @@ impl ServiceRanges {
         }
     }
 
-    /// With node ports of a range such as `30000-32767`, `30000+100` or `30000`.
+    /// Sets the range of node ports, such as `30000-32767`, `30000+100` or `30000`.
     ///
     /// # Errors
-    /// A text that is no such range.
+    /// Fails if the text is not such a range.
     pub fn with_node_ports(self, range: &str) -> Result<Self, RangeError> {
         let number = |text: &str| text.trim().parse::<u16>().ok();
         let ends = if let Some((first, last)) = range.split_once('-') {
@@ -79,18 +79,18 @@ impl ServiceRanges {
         }
     }
 
-    /// The range of addresses as `10.96.0.0/12`.
+    /// Returns the range of addresses in the form `10.96.0.0/12`.
     #[must_use]
     pub fn addresses(&self) -> String {
         format!("{}/{}", self.first, self.prefix_bits)
     }
 
-    /// The address of the range itself, which no service has.
+    /// Returns the address of the range itself, which no service has.
     pub(crate) fn first_address(&self) -> Ipv4Addr {
         self.first
     }
 
-    /// The address of the Service `kubernetes`.
+    /// Returns the address of the Service `kubernetes`.
     #[must_use]
     pub fn api_address(&self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.first) + 1)
@@ -100,7 +100,7 @@ impl ServiceRanges {
         1 << (32 - u32::from(self.prefix_bits))
     }
 
-    /// The numbers of all addresses that a service may have: all but the first and the last.
+    /// Returns the numbers of all addresses that a service may have: all but the first and the last.
     fn usable(&self) -> RangeInclusive<u32> {
         let first = u32::from(self.first);
         first + 1..=first + self.size() - 2
@@ -111,7 +111,7 @@ impl ServiceRanges {
         self.usable().contains(&u32::from(address))
     }
 
-    /// The numbers of the addresses that are given to services: these first, and then those.
+    /// Returns the numbers of the addresses given to services: the first band is used before the second.
     pub(crate) fn address_bands(&self) -> [RangeInclusive<u32>; 2] {
         let (first, last) = self.usable().into_inner();
         let dynamic = first + reserved(self.size(), 16, 256);
@@ -123,16 +123,16 @@ impl ServiceRanges {
         (i64::from(self.node_ports.0)..=i64::from(self.node_ports.1)).contains(&port)
     }
 
-    /// The range of node ports as `30000-32767`.
+    /// Returns the range of node ports in the form `30000-32767`.
     pub(crate) fn node_ports(&self) -> String {
         format!("{}-{}", self.node_ports.0, self.node_ports.1)
     }
 
-    /// The node ports that are given to services: these first, and then those.
+    /// Returns the node ports given to services: the first band is used before the second.
     pub(crate) fn node_port_bands(&self) -> [RangeInclusive<u32>; 2] {
         let (first, last) = (u32::from(self.node_ports.0), u32::from(self.node_ports.1));
         let dynamic = first + reserved(last - first + 1, 32, 128);
-        // The reserved part is empty where the range is small.
+        // In a small range, the reserved part is empty.
         [dynamic..=last, first..=dynamic.saturating_sub(1)]
     }
 }

@@ -1,5 +1,5 @@
-//! Compares `descriptions.jsonl` with what the published types of `k8s-openapi` say of themselves. Making the file from them here, and
-//! not in the build, spares the program their schemas: half of that crate's compile time.
+//! Compares `descriptions.jsonl` with the published types of `k8s-openapi`. The file is generated here instead of in the build,
+//! which spares the program the schemas of that crate: half of its compile time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::Fields;
 use crate::kubernetes::KubernetesVersion;
 use crate::schema::{facts, kinds};
 
-/// Adds the definitions of a type and all that it refers to, and returns the reference to it.
+/// Adds the definitions of a type and of everything that it refers to, and returns the reference to the type.
 type Describe = fn(&mut SchemaGenerator) -> schemars::Schema;
 
 fn describe<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
@@ -25,7 +25,7 @@ fn described(value: &Value) -> Fields {
     let mut found: Fields =
         properties.filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect();
     if let Some(own) = text(value) {
-        // The event of a watch says what its object is where it says what it is itself.
+        // The watch event's description of its object is appended to the description of the type itself.
         let parts = own.split_once("\n\n").filter(|(_, object)| object.starts_with("Object is:"));
         if let Some((event, object)) = parts {
             found.insert("object".into(), object.trim_end().into());
@@ -37,7 +37,7 @@ fn described(value: &Value) -> Fields {
     found
 }
 
-/// Set the variable `KUBEGC_DESCRIBE` to write the file again after an update of `k8s-openapi`.
+/// Set the variable `KUBEGC_DESCRIBE` to rewrite the file after an update of `k8s-openapi`.
 #[test]
 fn the_file_says_what_the_published_types_say() {
     let named: Vec<_> = KINDS.iter().map(|row| (row.0, row.1, row.2)).collect();
@@ -62,7 +62,7 @@ fn the_file_says_what_the_published_types_say() {
     );
 }
 
-/// Whatever the difference of a version describes, the types of that version have.
+/// Every definition in the difference of a version must exist in that version.
 #[test]
 fn descriptions_of_each_version_are_of_its_types() {
     for version in KubernetesVersion::ALL {

@@ -1,4 +1,4 @@
-//! `kubegc delete` after its requests: follows the deletion until everything is gone, or nothing goes any more.
+//! Follows the deletion after `kubegc delete` has sent its requests, until everything is gone or no deletion makes progress.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -16,16 +16,16 @@ use tokio::time::Instant;
 
 use crate::commands::PlanWouldGetStuck;
 
-/// Time between two looks.
+/// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Time without a deletion after which the cause is searched at first: what is refused is refused at once.
+/// Time without progress before the first search for a cause. It is short because the server refuses a deletion at once.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
-/// Time without a deletion after which the cause is searched again.
+/// Time without progress before each further search for a cause.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
-/// Objects, or causes, that are named when nothing goes any more.
+/// Maximum number of objects, or causes, named once deletions make no progress.
 const NAMED: usize = 5;
 
-/// Follows a deletion until everything that is to be deleted is gone, or stuck, or Ctrl-C.
+/// Follows a deletion until every object to be deleted is gone or stuck, or until Ctrl-C.
 pub(crate) async fn follow(
     gatherer: &Gatherer,
     radius: &BlastRadius,
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// Those that are still there.
+/// Returns the objects that still exist.
 async fn remaining<'a>(gatherer: &Gatherer, items: Vec<&'a Item>) -> Vec<&'a Item> {
     let mut still = Vec::new();
     for item in items {
@@ -94,10 +94,10 @@ fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
     format!(", about {:.0} s to go", seconds.max(1.0))
 }
 
-/// Why none of these objects will go, if that is known of each.
+/// Returns the causes that block these objects, if every object has a known cause.
 async fn causes(gatherer: &Gatherer, left: &[&Item], access: &Access, patience: Duration) -> Option<String> {
     let client = gatherer.client();
-    // A user with rights in one namespace lists nothing else.
+    // A user with permissions in only one namespace cannot list the others.
     let namespace = left.first().map(|item| item.namespace.to_string()).unwrap_or_default();
     let is_one = left.iter().all(|item| *item.namespace == *namespace);
     let scope = Scope { namespace: if is_one { namespace } else { String::new() }, ..Scope::default() };
@@ -109,7 +109,8 @@ async fn causes(gatherer: &Gatherer, left: &[&Item], access: &Access, patience: 
     all_held(left, &rows, &refused.into_iter().map(|(uid, _)| uid).collect())
 }
 
-/// The causes that hold these objects, if each is held by one, or the server has refused to delete it: then it is part of a cause.
+/// Returns the causes that block these objects, if each is blocked by one, or is part of one because the server refused to delete
+/// it.
 fn all_held(left: &[&Item], rows: &[Row], refused: &BTreeSet<Uid>) -> Option<String> {
     let holds = |row: &Row, item: &Item| row.places().any(|place| place.uid == item.uid.to_string());
     let is_held = |item: &Item| rows.iter().any(|row| holds(row, item));
@@ -136,7 +137,7 @@ mod tests {
     use gc_explain::plan::ItemKind;
     use gc_explain::stuck::{Cause, Code, Place};
 
-    /// Following ends when each object that is left is held by a known cause, also if the plan did not foresee it.
+    /// Following ends once every remaining object has a known cause, even one that the plan did not foresee.
     #[test]
     fn what_a_known_cause_holds_is_not_waited_for() {
         let item = |name: &str| Item {
@@ -176,7 +177,7 @@ mod tests {
         let (nothing, rows) = (BTreeSet::new(), std::slice::from_ref(&row));
         assert_eq!(all_held(&[&held], rows, &nothing).as_deref(), Some(why));
         assert_eq!(all_held(&[&held, &free], rows, &nothing), None);
-        // What the server has refused to delete is what the others wait for.
+        // The other objects wait for the one that the server refused to delete.
         let refused = BTreeSet::from([Uid::new("b")]);
         assert_eq!(all_held(&[&held, &free], rows, &refused).as_deref(), Some(why));
         assert_eq!(all_held(&[&free], &[], &refused), None);

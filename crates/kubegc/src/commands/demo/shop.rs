@@ -12,7 +12,7 @@ pub(super) struct Item {
     pub(super) name: &'static str,
     /// `kind/name` of its owner.
     pub(super) owner: Option<&'static str>,
-    /// Everything but metadata.
+    /// The object without its metadata.
     pub(super) content: Value,
 }
 
@@ -39,7 +39,7 @@ const JOBS: &str = "/apis/batch/v1/namespaces/shop/jobs";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Where the orders are.
+/// Path of the collection of orders.
 pub(super) const ORDERS: &str = "/apis/shop.example.com/v1/namespaces/shop/orders";
 
 /// Returns the objects that must exist before the rest.
@@ -63,7 +63,7 @@ pub(super) fn ground() -> Vec<Item> {
     ]
 }
 
-/// The shop. Owners stand before what they own.
+/// Returns the shop's objects, each owner before its dependents.
 pub(super) fn shop() -> Vec<Item> {
     let mut items = vec![
         item(DEPLOYMENTS, "Deployment", "web", None, workload("apps/v1", "web", 3)),
@@ -139,17 +139,17 @@ fn job() -> Value {
     }}}})
 }
 
-/// One deletion, and how it must end.
+/// One deletion, with its expected end state.
 pub(super) struct Act {
     /// Title of the scene.
     pub(super) title: &'static str,
-    /// Promise of Kubernetes about it.
+    /// What Kubernetes promises about it.
     pub(super) promise: &'static str,
-    /// `kind/name` of what is deleted.
+    /// `kind/name` of the deleted object.
     pub(super) deleted: &'static str,
-    /// Policy.
+    /// Propagation policy.
     pub(super) policy: &'static str,
-    /// `kind/name` of what must be gone in the end, the deleted object included.
+    /// `kind/name` of each object that must be gone in the end, including the deleted one.
     pub(super) collected: &'static [&'static str],
     /// Objects that must stay although their owner is deleted.
     pub(super) released: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! Sees what the collector sees, and remembers when and why.
+//! Observes what the collector does, and remembers when and why.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 /// State of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeenObject {
-    /// The watch has shown it.
+    /// True once the watch has shown the object.
     pub(super) observed: bool,
-    /// When the watch said that it is gone.
+    /// Time at which the watch reported the object's removal.
     pub(super) removed: Option<Instant>,
-    /// Why the collector did what it did to it.
+    /// Reason of the collector's last request for the object.
     pub(super) reason: Option<String>,
-    /// Number of the collector's requests about it.
+    /// Number of the collector's requests for the object.
     pub(super) requests: u32,
-    /// Number of decided effects whose outcome is unknown yet.
+    /// Number of effects that were decided on and have no outcome yet.
     pub(super) pending: u32,
 }
 
@@ -40,7 +40,7 @@ impl AuditSink {
         self.changed.notify_waiters();
     }
 
-    /// Waits until something holds; false if it does not within the time.
+    /// Waits until a condition holds. Returns false if it does not hold in time.
     pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&Self) -> bool) -> bool {
         let waiting = async {
             loop {

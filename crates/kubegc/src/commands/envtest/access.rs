@@ -1,4 +1,4 @@
-//! Keys, certificates, and who may do what, as the flags of kube-apiserver say.
+//! Keys, certificates and access, as the flags of kube-apiserver configure them.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn file(given: &GivenFlags, name: &str) -> Option<PathBuf> {
     given.last(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// A certificate and its key, which are given both or not at all.
+/// Returns a certificate and its key. Both must be given, or neither.
 fn pair(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -33,7 +33,7 @@ fn pair(
     }
 }
 
-/// The keys that were given, in files.
+/// Reads the keys from the files that were given.
 pub(super) fn keys(given: &GivenFlags) -> anyhow::Result<GivenKeys> {
     let one = |name: &str| file(given, name).map(|path| read(&path)).transpose();
     let in_folder = |name: &str| Some(file(given, "cert-dir")?.join(name)).filter(|path| path.exists());
@@ -78,7 +78,7 @@ pub(super) fn event_seconds(given: &GivenFlags) -> anyhow::Result<Option<u32>> {
     found.map(|found| u32::try_from(found).context("--event-ttl is too long")).transpose()
 }
 
-/// Who is let in, and may do what.
+/// Returns the settings for authentication and authorization.
 pub(super) fn access(given: &GivenFlags) -> anyhow::Result<AccessConfig> {
     let authorization = modes(given)?;
     let mut anonymous = given.switch("anonymous-auth")?.unwrap_or(true);
@@ -123,7 +123,7 @@ fn modes(given: &GivenFlags) -> anyhow::Result<Vec<AuthorizationMode>> {
     if words.is_empty() {
         found.push(AuthorizationMode::AlwaysAllow);
     } else if found.is_empty() {
-        // Of Node alone nothing is left, and nothing is allowed.
+        // Node was the only authorizer, and this server does not have it, so nothing is allowed.
         found.push(AuthorizationMode::AlwaysDeny);
     }
     Ok(found)
@@ -154,7 +154,7 @@ fn tokens(given: &GivenFlags) -> anyhow::Result<TokenSettings> {
     Ok(settings)
 }
 
-/// The proxies that are believed, if an authority of theirs is given.
+/// Returns the proxies to trust, if an authority for them is given.
 fn request_headers(given: &GivenFlags) -> anyhow::Result<Option<RequestHeaders>> {
     let Some(authorities) = file(given, "requestheader-client-ca-file") else { return Ok(None) };
     let words = |name: &str| given.words(name).map(str::to_owned).collect();

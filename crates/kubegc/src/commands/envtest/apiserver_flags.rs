@@ -1,6 +1,6 @@
-//! The flags of kube-apiserver 1.36, and what becomes of each here.
+//! The flags of kube-apiserver 1.36, with the effect of each here.
 //!
-//! A flag is refused where to ignore it would let somebody in, or permit something, that it is to prevent.
+//! A flag is refused if ignoring it would grant access or permit an action that the flag is meant to prevent.
 
 use super::flags::{Effect, Flag};
 
@@ -24,7 +24,7 @@ const fn refused(name: &'static str) -> Flag {
     Flag { name, is_switch: false, effect: Effect::Refused }
 }
 
-/// All flags of `kube-apiserver --help`, and one that it only hides.
+/// All flags of `kube-apiserver --help`, and one that the help does not show.
 pub(super) const APISERVER_FLAGS: &[Flag] = &[
     refused("admission-control"),
     ignored("admission-control-config-file"),
@@ -221,7 +221,7 @@ pub(super) const ABSENT_PLUGINS: [&str; 17] = [
     "PodTopologyLabels",
 ];
 
-/// Those that are on here whatever flags say.
+/// The plugins that are always on here; no flag turns them off.
 pub(super) const PERMANENT_PLUGINS: [&str; 4] = [
     "MutatingAdmissionPolicy",
     "MutatingAdmissionWebhook",

@@ -1,4 +1,4 @@
-//! The archive that test frameworks unpack: `tar`, compressed by gzip, of a few regular files.
+//! The archive that test frameworks unpack: a gzip-compressed `tar` of a few regular files.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha512};
 
-/// Where upstream's archives have the programs; whoever unpacks them ignores it.
+/// Directory of the programs in upstream's archives; programs that unpack one ignore it.
 const FOLDER: &str = "controller-tools/envtest";
-/// The size of a header, to which contents are padded.
+/// Size of a header; contents are padded to a multiple of it.
 const BLOCK_BYTES: usize = 512;
-/// The largest size that a header of this format holds.
+/// The largest file size that a header of this format can hold.
 const MAXIMUM_BYTES: u64 = 0o77_777_777_777;
 
 /// A program of the archive.
@@ -22,7 +22,7 @@ pub(super) struct Entry<'a> {
 /// Writes the archive, and returns its SHA-512 in hexadecimal. The same entries give the same bytes.
 pub(super) fn write<'a>(out: impl Write, entries: impl IntoIterator<Item = Entry<'a>>) -> io::Result<String> {
     let hashing = Hashing { out, hash: Sha512::new() };
-    // It is written for one network, and unpacked soon.
+    // The archive travels over a local network and is unpacked soon, so speed matters more than size.
     let mut packed = GzEncoder::new(hashing, Compression::fast());
     for entry in entries {
         packed.write_all(&header(entry.name, entry.contents.len())?)?;
@@ -36,7 +36,7 @@ pub(super) fn write<'a>(out: impl Write, entries: impl IntoIterator<Item = Entry
     Ok(gc_types::hexadecimal(&hashing.hash.finalize()))
 }
 
-/// A header in the format ustar: an executable file of root, without a time.
+/// Returns a header in the ustar format: an executable file of root, with time 0.
 fn header(name: &str, size_bytes: usize) -> io::Result<[u8; BLOCK_BYTES]> {
     let size = u64::try_from(size_bytes).unwrap_or(u64::MAX);
     if size > MAXIMUM_BYTES {
@@ -50,7 +50,7 @@ fn header(name: &str, size_bytes: usize) -> io::Result<[u8; BLOCK_BYTES]> {
     put(116, "0000000\0");
     put(124, &format!("{size:011o}\0"));
     put(136, "00000000000\0");
-    // The sum is taken with blanks in its place.
+    // The checksum counts its own field as blanks.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar\x0000");
@@ -59,7 +59,7 @@ fn header(name: &str, size_bytes: usize) -> io::Result<[u8; BLOCK_BYTES]> {
     Ok(block)
 }
 
-/// Passes on what is written, and hashes it.
+/// Writes through to another writer, and hashes what it writes.
 struct Hashing<W> {
     out: W,
     hash: Sha512,
@@ -82,7 +82,7 @@ impl<W: Write> Write for Hashing<W> {
 mod tests {
     use super::*;
 
-    /// The real `tar` lists and unpacks it, whatever the sizes are modulo a block.
+    /// The real `tar` lists and unpacks the archive, whatever the sizes are modulo a block.
     #[test]
     fn tar_reads_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `kubegc envtest assets`: the folder that test frameworks look into, and the archives that they download.
+//! `kubegc envtest assets`: the directory that test frameworks expect, and the archives that they download.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -11,18 +11,18 @@ use gc_registry::kubernetes::KubernetesVersion;
 
 use super::archive::{self, Entry};
 
-/// The names under which this binary is a program of a control plane.
+/// The names under which this binary acts as a control plane program.
 const PROGRAMS: [&str; 2] = ["kube-apiserver", "etcd"];
 const KUBECTL: &str = "kubectl";
-/// Where setup-envtest keeps each version, in the directory that it is given.
+/// Subdirectory in which setup-envtest keeps each version.
 const STORE: &str = "k8s";
 /// Where the programs are in the data directory, if no other directory is named.
 const DEFAULT_FOLDER: &str = "envtest";
 /// Index that `setup-envtest --index` and `BinaryAssetsIndexURL` read.
 const INDEX: &str = "envtest-releases.yaml";
-/// The etcd of an archive, whose links are skipped by those who unpack it.
+/// The etcd of an archive. It is a script because frameworks skip links when they unpack an archive.
 const ETCD: &[u8] = include_bytes!("etcd.sh");
-/// Frameworks download again what lacks a kubectl; most tests never call it.
+/// Placeholder: frameworks download a version again if it lacks a kubectl, which most tests never call.
 const NO_KUBECTL: &str = "#!/bin/sh\n\
     echo \"kubectl was not on PATH when kubegc wrote this; put the real one in place of $0\" >&2\n\
     exit 1\n";
@@ -49,7 +49,7 @@ pub(crate) struct AssetsOptions {
     kubernetes_version: KubernetesVersion,
 }
 
-/// Runs it.
+/// Runs an `envtest` subcommand.
 pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
     let EnvtestCommand::Assets(options) = command;
     let url = options.archive_url.as_deref().map(checked_url).transpose()?;
@@ -83,7 +83,7 @@ pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A URL that Go's client downloads from, without the slash at its end.
+/// Checks that Go's client can download from a URL, and returns it without a trailing slash.
 fn checked_url(url: &str) -> Result<&str, UsageError> {
     let is_plain = url.chars().all(|character| character.is_ascii_graphic() && !"\"'#?".contains(character));
     let place = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -95,7 +95,7 @@ fn checked_url(url: &str) -> Result<&str, UsageError> {
     }
 }
 
-/// The platform in the words of Go.
+/// Returns the platform as Go names it.
 fn platform() -> String {
     let system = if std::env::consts::OS == "macos" { "darwin" } else { std::env::consts::OS };
     let machine = match std::env::consts::ARCH {
@@ -106,12 +106,12 @@ fn platform() -> String {
     format!("{system}-{machine}")
 }
 
-/// Folder in which setup-envtest expects a version.
+/// Returns the directory in which setup-envtest expects a version.
 fn store(folder: &Path, version: KubernetesVersion) -> PathBuf {
     folder.join(STORE).join(format!("{}-{}", version.release(), platform()))
 }
 
-/// Writes the programs, and once more where setup-envtest looks for them.
+/// Writes the programs to the directory, and again to the one that setup-envtest expects.
 fn write(
     folder: &Path,
     version: KubernetesVersion,
@@ -179,7 +179,7 @@ fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
     File::options().write(true).create_new(true).mode(0o755).open(path)?.write_all(text.as_bytes())
 }
 
-/// Writes the archive of this platform, and an index that names it.
+/// Writes the archive for this platform, and an index that lists it.
 fn write_archive(
     folder: &Path,
     version: KubernetesVersion,

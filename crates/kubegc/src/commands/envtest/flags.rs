@@ -1,4 +1,4 @@
-//! Flags as Go programs take them: one dash or two, the value after `=` or as the next word.
+//! Parses flags as Go programs do: one dash or two, the value after `=` or as the next word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flag {
     pub(super) name: &'static str,
-    /// Its value may be left out, and never is the next word.
+    /// The flag may be given without a value, and never takes the next word.
     pub(super) is_switch: bool,
     /// Effect of the flag here.
     pub(super) effect: Effect,
@@ -16,38 +16,38 @@ pub(super) struct Flag {
 /// Effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It does what it does in the real program.
+    /// Same effect as in the real program.
     Full,
-    /// It is accepted, and nothing depends on it.
+    /// Accepted, without effect.
     None,
-    /// It is refused.
+    /// Refused with an error.
     Refused,
 }
 
-/// Given flags by name and in order; and those that change nothing.
+/// The flags that were given, by name and in order, and those without effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GivenFlags {
     values: BTreeMap<&'static str, Vec<String>>,
     /// Known flags that have no effect here.
     pub(super) without_effect: BTreeSet<&'static str>,
-    /// `--help` was given.
+    /// True if `--help` was given.
     pub(super) help: bool,
-    /// The version is asked for.
+    /// True if `--version` was given.
     pub(super) version: bool,
 }
 
 impl GivenFlags {
-    /// The last value that was given.
+    /// Returns the last value given for a flag.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
     }
 
-    /// All values that were given, in order.
+    /// Returns all values given for a flag, in order.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.values.get(name).into_iter().flatten().map(String::as_str)
     }
 
-    /// Every flag that was given, with its value, or a list where there are several.
+    /// Returns every flag that was given, with its value, or a list of values.
     pub(super) fn shown(&self) -> BTreeMap<String, String> {
         let shown = |values: &[String]| match values {
             [one] => one.clone(),
@@ -56,7 +56,7 @@ impl GivenFlags {
         self.values.iter().map(|(name, values)| ((*name).to_owned(), shown(values))).collect()
     }
 
-    /// A switch, as Go reads it; `None` if it was not given.
+    /// Parses a boolean flag as Go does; `None` if it was not given.
     pub(super) fn switch(&self, name: &str) -> Result<Option<bool>, FlagError> {
         let Some(text) = self.last(name) else { return Ok(None) };
         match text {
@@ -66,40 +66,40 @@ impl GivenFlags {
         }
     }
 
-    /// The words of a list, which may be given in parts.
+    /// Returns the words of a list, which may be spread over several flags.
     pub(super) fn words(&self, name: &str) -> impl Iterator<Item = &str> {
         self.all(name).flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     }
 }
 
-/// Why arguments are refused: a line for the person who wrote them.
+/// The reason why arguments are refused, as a line for the user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FlagError {
-    /// The real program does not have it either.
+    /// A flag that the real program does not have either.
     #[error("unknown flag: --{0}")]
     Unknown(String),
-    /// The real program has it, and nothing here does what it is for.
+    /// A flag that the real program has, and whose purpose this one cannot fulfil.
     #[error("--{0} is not supported: without it, requests would be let in that it is to refuse")]
     Refused(String),
-    /// It is neither true nor false.
+    /// A boolean flag whose value is neither true nor false.
     #[error(
         "invalid argument {text:?} for \"--{name}\" flag: strconv.ParseBool: parsing {text:?}: invalid syntax"
     )]
     NoSwitch {
         /// The flag.
         name: String,
-        /// Given text.
+        /// The given text.
         text: String,
     },
-    /// It ends where a value should be.
+    /// The arguments end before the flag's value.
     #[error("flag needs an argument: --{0}")]
     NoValue(String),
-    /// No flag at all.
+    /// An argument that is not a flag.
     #[error("unknown argument {0:?}: only flags are expected")]
     NoFlag(String),
 }
 
-/// Reads arguments by a table of flags.
+/// Parses arguments with a table of flags.
 pub(super) fn parse(
     known: &[Flag],
     arguments: impl IntoIterator<Item = String>,
@@ -137,7 +137,7 @@ pub(super) fn parse(
     Ok(given)
 }
 
-/// The page that `--help` prints: one flag in a line.
+/// Returns the `--help` text: one line per flag.
 pub(super) fn help(program: &str, about: &str, known: &[Flag]) -> String {
     let mut text = format!("{about}\n\nUsage:\n  {program} [flags]\n\nFlags:\n");
     for flag in known {

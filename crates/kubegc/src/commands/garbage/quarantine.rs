@@ -1,4 +1,4 @@
-//! Marks on what is certainly unused.
+//! Marks on objects that are certainly unused.
 
 use std::io::Write as _;
 
@@ -13,10 +13,10 @@ use gc_process::table::Table;
 use http::StatusCode;
 use serde_json::Value;
 
-/// Marks that are set and removed.
+/// Marks to set and to remove.
 pub(super) struct MarksAnswer<'a> {
     pub(super) marks: &'a [Mark],
-    /// True if they are being changed.
+    /// True if the marks are being changed rather than shown.
     pub(super) is_done: bool,
 }
 
@@ -56,7 +56,7 @@ impl Answer for MarksAnswer<'_> {
     }
 }
 
-/// Changes marks; gives back what failed. An object that is gone needs none.
+/// Changes marks, and returns what failed. An object that is gone needs no mark.
 pub(super) async fn change(client: &ApiClient, gatherer: &Gatherer, marks: &[Mark]) -> Vec<String> {
     let mut failures = Vec::new();
     for mark in marks {
@@ -90,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// An object is marked while it is certainly unused, with the first date, and never another object of its name.
+    /// An object is marked while it is certainly unused, and keeps the first date. An object recreated under its name is never
+    /// marked by mistake.
     #[tokio::test]
     async fn marks_are_set_kept_and_removed() {
         let cluster =
@@ -123,7 +124,7 @@ mod tests {
         call(&client, Method::POST, "/api/v1/namespaces/default/pods", Some(&pod)).await.unwrap();
         assert_eq!(look().await[0].change, MarkChange::Remove);
         assert_eq!(annotations().await, Value::Null);
-        // The object that was seen is gone, and another one has its name.
+        // The object that was seen is gone, and another has its name.
         call(&client, Method::DELETE, &format!("{maps}/left"), None).await.unwrap();
         call(&client, Method::POST, maps, Some(&json!({"metadata": {"name": "left"}}))).await.unwrap();
         let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();

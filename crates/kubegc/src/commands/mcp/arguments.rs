@@ -89,7 +89,7 @@ pub(super) enum ToolCall {
 }
 
 impl ToolCall {
-    /// Reads a call; the outer error is for the program that calls, the inner one for whoever wrote the arguments.
+    /// Parses a call. The outer error is for the calling program, the inner one for whoever wrote the arguments.
     pub(super) fn read(name: &str, arguments: Option<JsonObject>) -> Result<Result<Self, String>, ErrorData> {
         let given = arguments.unwrap_or_default();
         Ok(match name {
@@ -162,7 +162,7 @@ mod tests {
         );
     }
 
-    /// Clients decide by these descriptions what they ask for.
+    /// Clients choose a tool by these descriptions.
     #[test]
     fn tools_are_described_with_their_arguments_as_read_only() {
         for tool in listed() {

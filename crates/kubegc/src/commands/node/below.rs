@@ -1,4 +1,4 @@
-//! What is below CRI: the flags, and the account of the disk.
+//! Storage below CRI: the flags, and the account of the disk.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(super) struct BelowFlags {
 }
 
 impl BelowFlags {
-    /// Adds them to the configuration.
+    /// Adds the flags to the configuration.
     pub(super) fn apply(&self, config: &mut NodeConfig) -> Result<()> {
         let minimum_age = duration("--below-cri-minimum-age", &self.below_cri_minimum_age)?;
         let maximum_age = duration("--maximum-checkpoint-age", &self.maximum_checkpoint_age)?;
@@ -91,7 +91,7 @@ pub(super) fn write_account(account: &DiskAccount, format: Format, out: &mut imp
     Ok(())
 }
 
-/// An account for programs.
+/// Returns an account as a document for programs.
 pub(super) fn account_value(account: &DiskAccount) -> Value {
     let causes: Map<String, Value> =
         account.causes.iter().map(|(cause, bytes)| (cause.name().to_owned(), (*bytes).into())).collect();

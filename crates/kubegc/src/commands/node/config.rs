@@ -19,9 +19,9 @@ use serde_json::Value;
 
 use super::places;
 
-/// Where the kubelet links container logs; it has no setting for it.
+/// Directory in which the kubelet links container logs; the kubelet has no setting for it.
 const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
-/// Maximum number of fields of other parts of the kubelet that a notice names; they are ignored.
+/// Maximum number of fields that a notice names of those that concern other parts of the kubelet; the agent ignores them.
 const MAX_NAMED_FIELDS: usize = 8;
 
 /// The feature gate of `imageMaximumGCAge`.
@@ -102,24 +102,24 @@ pub(super) struct NodeFlags {
     pub parallel_removals: u16,
 }
 
-/// Result of the file and the flags: the settings of the agent, and of its connections.
+/// Settings of the agent and its connections, resolved from the file and the flags.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
-    /// The runtime.
+    /// Socket of the container runtime.
     pub endpoint: Option<Endpoint>,
-    /// Timeout of each call to it.
+    /// Timeout of each call to the runtime.
     pub request_timeout: Duration,
-    /// Opt-in for what the kubelet did not create.
+    /// Label by which objects that the kubelet did not create opt in.
     pub managed_label: Option<ManagedLabel>,
-    /// Namespaces whose pods' images are kept.
+    /// Namespaces whose pods keep their images.
     pub protected_namespaces: Vec<String>,
-    /// How long workloads that were scaled to zero keep their images; `None` if workloads keep none.
+    /// Time for which workloads that were scaled to zero keep their images; `None` if workloads keep none.
     pub workload_images: Option<Duration>,
-    /// The agent.
+    /// Configuration of the agent.
     pub node: NodeConfig,
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid configuration: {}", list(.0))]
 pub(super) struct ConfigErrors(pub Vec<String>);
@@ -131,7 +131,7 @@ fn list(errors: &[String]) -> String {
     }
 }
 
-/// Reads fields of the file, collecting what is wrong with them.
+/// Reads fields of the file, and collects the errors.
 struct Reader<'a> {
     file: &'a Value,
     errors: Vec<String>,
@@ -159,7 +159,7 @@ impl Reader<'_> {
         self.field(name, "true or false", Value::as_bool)
     }
 
-    /// Each wrong value is named by its key.
+    /// Reads a map of strings. Reports each wrong value by its key.
     fn map(&mut self, name: &str) -> Option<BTreeMap<String, String>> {
         let object = self.field(name, "a map of strings to strings", |value| value.as_object().cloned())?;
         let mut map = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Reader<'_> {
         Some(map)
     }
 
-    /// A duration; a file does not distinguish an explicit zero from none, so zero takes the default.
+    /// Reads a duration. Zero takes the default, because a file cannot distinguish an explicit zero from a missing field.
     fn duration(&mut self, name: &str, default: GoDuration) -> GoDuration {
         let text = self.field(name, "a duration in a string, such as \"2m0s\"", |value| {
             value.as_str().map(String::from)
@@ -191,7 +191,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A flag's duration, over the file's.
+    /// Parses a flag's duration, which overrides the file's.
     fn flag_duration(&mut self, flag: &str, text: Option<&String>, or: GoDuration) -> GoDuration {
         let Some(text) = text else { return or };
         text.parse().unwrap_or_else(|error| {
@@ -235,8 +235,8 @@ pub(super) const READ: [&str; 19] = [
     "featureGates",
 ];
 
-/// Puts file and flags together. `file` is the parsed document, or null without one. Also returns notices: what was
-/// in the file and concerns other parts of the kubelet.
+/// Combines file and flags. `file` is the parsed document, or null without one. Also returns notices about fields in the file that
+/// concern other parts of the kubelet.
 pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<String>), ConfigErrors> {
     let mut reader = Reader { file, errors: Vec::new() };
     check_header(&mut reader);
@@ -350,7 +350,7 @@ fn notices(file: &Value) -> Vec<String> {
     )]
 }
 
-/// The first of some names, and the number of the others.
+/// Lists the first of some names, and the number of the others.
 fn named(names: &[&str]) -> String {
     let first = names.iter().take(MAX_NAMED_FIELDS).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_NAMED_FIELDS) {
@@ -423,8 +423,7 @@ fn image_settings(
     )
 }
 
-/// Reports whether the gate that concerns collection is on. All gates are checked as far as that is possible without
-/// knowing them.
+/// Reports whether the feature gate that concerns collection is on. Checks all gates, as far as it can without knowing them.
 fn gate_is_on(reader: &mut Reader<'_>, notices: &mut Vec<String>) -> bool {
     let gates =
         reader.field("featureGates", "a map of gates to true or false", |value| value.as_object().cloned());
@@ -539,7 +538,7 @@ fn pod_logs_dir(reader: &mut Reader<'_>, flags: &NodeFlags) -> PathBuf {
     text.into()
 }
 
-/// Settings that this agent does not act on, but a kubelet would refuse.
+/// Checks settings that this agent ignores, but that a kubelet would refuse.
 fn check_log_settings(reader: &mut Reader<'_>) {
     if let Some(files) = reader.integer("containerLogMaxFiles").filter(|files| *files <= 1) {
         reader
@@ -594,7 +593,7 @@ mod tests {
         assert_eq!(resolve(&Value::Null, &flags).unwrap().0.node.ages.minimum_age, GoDuration::ZERO);
     }
 
-    /// T154, T155, T157 and T158: each wrong value is named, with what was expected.
+    /// T154, T155, T157 and T158: the error names each wrong value, and what was expected.
     #[test]
     fn wrong_values_are_refused() {
         let low_less = |low, high| {
@@ -658,7 +657,7 @@ mod tests {
         assert!(notices[0].ends_with("clusterDNS, maxPods"), "{notices:?}");
     }
 
-    /// T31: the sandbox image, under the names that distributions give it.
+    /// T31: the sandbox image is protected under every name that distributions give it.
     #[test]
     fn pause_images_are_always_protected() {
         let (Settings { node: config, .. }, _) = resolve(&Value::Null, &NodeFlags::default()).unwrap();
@@ -695,8 +694,8 @@ mod tests {
         assert_eq!(notices, [expected]);
     }
 
-    /// As the kubelet has it: a gate that is off takes the maximum age along, a zero in a file is the default, and a limit of zero
-    /// keeps no dead container at all.
+    /// The notices explain what the kubelet does: disabling the gate also disables the maximum age, a zero in a file means the
+    /// default, and a limit of zero keeps no dead container at all.
     #[test]
     fn settings_that_surprise_are_explained() {
         let file = serde_json::json!({

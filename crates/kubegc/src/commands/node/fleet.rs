@@ -1,4 +1,4 @@
-//! `kubegc node images --all-nodes`: what the agents of all nodes report, and the results of policies.
+//! `kubegc node images --all-nodes`: the reports of the agents of all nodes, and the results of policies.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::output::{Format, write_value};
 
-/// Images that are due are counted by their agents; none is named here.
+/// Number of due images to name: none, because only their count is shown.
 const DUE_NAMED: usize = 0;
 
-/// Asks the cluster for the reports of the agents in a namespace (an empty one: in all), and prints them.
+/// Reads the agents' reports in a namespace from the cluster (in all namespaces if it is empty), and prints them.
 pub(super) async fn show(
     client: ApiClient,
     namespace: &str,
@@ -32,7 +32,7 @@ pub(super) async fn show(
     let resource =
         |group: &str, resource: &str| gatherer.catalog.named(&GroupResource::new(group, resource)).cloned();
     let leases = resource("coordination.k8s.io", "leases").context("the server has no Leases")?;
-    // Fails where reports cannot be listed; what follows would show none.
+    // Fails if reports cannot be listed; the code below would then show none.
     let (label, value) = gc_collectors::node_report::LABEL;
     gatherer.names(&leases, namespace, &format!("{label}={value}")).await?;
     let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
@@ -66,7 +66,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Sums of the results of each policy, by its role on the nodes.
+/// Sums up the results of each policy, by its role on the nodes.
 fn policies(fleet: &Value) -> Value {
     let mut sums: BTreeMap<(String, String), (u64, u64, u64, u64)> = BTreeMap::new();
     for result in items(&fleet["items"]).flat_map(|node| items(&node["policies"])) {

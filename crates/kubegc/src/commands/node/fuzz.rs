@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::config::{NodeFlags, Settings, resolve};
 use super::parse_file;
 
-/// A `KubeletConfiguration`: it is refused with reasons, or means what its thresholds can mean; as JSON it means the same,
-/// and a field of another part of the kubelet changes nothing.
+/// Checks a `KubeletConfiguration`: the agent refuses it with reasons, or accepts it with consistent thresholds. The same document
+/// as JSON gives the same result, and a field of another part of the kubelet changes nothing.
 pub fn kubelet_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(mut file) = parse_file(text) else { return };

@@ -1,4 +1,4 @@
-//! The journal of the node half: a file like that of `kubegc run`.
+//! The journal of the node agent: a file like that of `kubegc run`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ pub(super) struct JournalFlags {
     pub(super) journal_max_files: u32,
 }
 
-/// An open journal. Dropping it writes what waits.
+/// An open journal. Dropping it writes the pending entries.
 pub(super) struct NodeJournal(Arc<Journal>);
 
-/// Opens the journal, if there is to be one.
+/// Opens the journal, if one is configured.
 pub(super) fn open(flags: &JournalFlags) -> Result<Option<NodeJournal>> {
     let Some(file) = flags.journal.clone() else { return Ok(None) };
     let largest_bytes = u64::from(flags.journal_max_size) << 20;
@@ -34,7 +34,7 @@ pub(super) fn open(flags: &JournalFlags) -> Result<Option<NodeJournal>> {
 }
 
 impl NodeJournal {
-    /// Takes the entries of an agent.
+    /// Returns the recorder that writes an agent's removals to the journal.
     pub(super) fn recorder(&self) -> RecordRemoval {
         let file = Arc::clone(&self.0);
         Box::new(move |entry| file.record(entry))

@@ -41,12 +41,12 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Reports whether programs read it.
+    /// Reports whether the format is for programs.
     pub(super) fn is_for_programs(self) -> bool {
         matches!(self, Self::Json | Self::Yaml)
     }
 
-    /// In full where it was asked for, else the twelve digits that people compare.
+    /// Returns the full identifier in the wide format, else the twelve digits that people compare.
     fn identifier(self, id: &str) -> String {
         if self == Self::Wide {
             return id.to_owned();
@@ -68,7 +68,7 @@ pub(super) fn write_tally(tally: &Tally, format: Format, out: &mut impl Write) -
     write_value(&json!({"removed": removed, "freedBytes": tally.freed_bytes}), format, out)
 }
 
-/// An age for people: the two largest units, as `kubectl` shows ages.
+/// Formats an age for people: the two largest units, as `kubectl` shows ages.
 #[must_use]
 pub(super) fn age(duration: GoDuration) -> String {
     let seconds = duration.0 / 1_000_000_000;
@@ -81,7 +81,7 @@ pub(super) fn age(duration: GoDuration) -> String {
     }
 }
 
-/// Message where no agent has run yet.
+/// Message shown if no agent has run yet.
 const FIRST_CONTACT: &str = "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count.";
 
 fn reason(reason: RemovalReason) -> &'static str {
@@ -122,7 +122,7 @@ fn disk_use(disk: &DiskUse) -> String {
     }
 }
 
-/// Writes all of it: one document for programs, tables for people.
+/// Writes a preview: one document for programs, tables for people.
 pub(super) fn write_preview(preview: &Preview, format: Format, out: &mut impl Write) -> Result<()> {
     if format.is_for_programs() {
         let mut document = Map::new();
@@ -341,7 +341,7 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
     Ok(())
 }
 
-/// Writes all of it.
+/// Writes the list of containers.
 pub(super) fn write_containers(view: &ContainerView, format: Format, out: &mut impl Write) -> Result<()> {
     if format == Format::Name {
         let rows = container_rows(view, false).into_iter();
@@ -354,8 +354,8 @@ pub(super) fn write_containers(view: &ContainerView, format: Format, out: &mut i
     write_container_table(view, false, format, out)
 }
 
-/// The removals, in their order, then (unless only those are wanted) what is kept: whether it is removed,
-/// the name of the reason for programs, and the reason in words.
+/// Returns the removals, in their order, then (unless `only_removed`) the containers that are kept. Each row has the container,
+/// whether it is removed, the name of the reason for programs, and the reason in words.
 fn container_rows(
     view: &ContainerView,
     only_removed: bool,

@@ -1,4 +1,4 @@
-//! Pages of the agent beside its metrics: health, and in tests its clock.
+//! The agent's pages other than its metrics: health, and in tests its clock.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use gc_process::operations::{PageAnswer, Pages};
 use gc_types::GoDuration;
 use serde_json::{Value, json};
 
-/// Health, and a clock that a test may set.
+/// Serves health, and a clock that a test may set.
 pub(super) struct NodePages {
     pub(super) health: Arc<Health>,
     pub(super) clock: Option<TestClock>,

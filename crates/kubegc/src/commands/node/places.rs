@@ -1,4 +1,4 @@
-//! Where in the text of a configuration file something stands that is wrong with it.
+//! Locates errors in the text of a configuration file.
 
 use std::path::Path;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::config::{ConfigErrors, NodeFlags, READ};
 
-/// Most edits between a name that is read and a misspelling of it.
+/// Maximum edit distance between a known name and a misspelling of it.
 const MAX_MISSPELLING: usize = 2;
 
-/// Reports whether a name is probably meant to be another one.
+/// Reports whether a name is probably a misspelling of another one.
 pub(super) fn is_misspelling(name: &str, meant: &str) -> bool {
     strsim::levenshtein(&name.to_lowercase(), &meant.to_lowercase()) <= MAX_MISSPELLING
 }
 
-/// Fields of a file that are likely misspellings of fields that are read, each with its line and column. Other unknown fields
+/// Returns the fields of a file that are probably misspellings of known fields, each with its line and column. Other unknown fields
 /// concern other parts of the kubelet, or another release of it.
 pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
     let names = file.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
@@ -29,7 +29,7 @@ pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
 }
 
 impl ConfigErrors {
-    /// The same, where each error about a field of a file begins with the file, line and column.
+    /// Prefixes each error about a field of the file with the file, line and column.
     pub(super) fn located(self, path: &Path, text: &str, flags: &NodeFlags) -> Self {
         let locate = |error: String| {
             let end = error.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(error.len());
@@ -52,7 +52,7 @@ impl ConfigErrors {
     }
 }
 
-/// Reports whether a flag decides in place of a field of the file.
+/// Reports whether a flag overrides a field of the file.
 fn is_overridden(field: &str, flags: &NodeFlags) -> bool {
     match field {
         "imageGCHighThresholdPercent" => flags.image_gc_high_threshold.is_some(),
@@ -80,7 +80,7 @@ impl TextPosition {
     }
 }
 
-/// Where a name is first used as a key, from a line on.
+/// Finds the first use of a name as a key, starting at a line.
 fn place(text: &str, name: &str, from: usize) -> Option<TextPosition> {
     text.lines().enumerate().skip(from).find_map(|(line, content)| {
         let comment = content.trim_start().starts_with('#');
@@ -98,7 +98,7 @@ fn place(text: &str, name: &str, from: usize) -> Option<TextPosition> {
 mod tests {
     use super::*;
 
-    /// A field that resembles a known one is an error; fields of other parts, and of other releases, are not.
+    /// A field that resembles a known one is an error; fields of other parts or releases of the kubelet are not.
     #[test]
     fn misspelled_fields_are_named_with_their_places() {
         let text = "apiVersion: v1\nimagegcHighThresholdPercent: 1\nclusterDNS: []\nanythingElse: 1\n  evictionhard: {}\n";

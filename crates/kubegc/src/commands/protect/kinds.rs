@@ -4,7 +4,7 @@ use gc_explain::Catalog;
 use gc_explain::protect::Rule;
 use gc_process::UsageError;
 
-/// Resources whose objects are replaced all the time, or that nothing could work without deleting.
+/// Resources whose objects are replaced all the time, or whose deletion the cluster needs in order to work.
 const ALWAYS_DELETED: [&str; 6] = [
     "events",
     "events.events.k8s.io",
@@ -14,7 +14,7 @@ const ALWAYS_DELETED: [&str; 6] = [
     "endpointslices.discovery.k8s.io",
 ];
 
-/// Makes the rule of these words, as a command line has them.
+/// Builds the rule from the words of a command line.
 pub(super) fn rule(
     name: &str,
     kinds: &[String],

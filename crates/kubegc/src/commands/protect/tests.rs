@@ -14,7 +14,7 @@ use gc_inspect::{plan, stuck};
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// A server with the namespace `shop`, on which no collector runs.
+/// Starts a server with the namespace `shop` and without collectors.
 async fn shop() -> (RunningServer, ApiClient) {
     let server = apiserver::serve(&ServerOptions::in_process(), None).await.unwrap();
     let way = server.in_process("ann");
@@ -45,7 +45,7 @@ async fn enforced(client: &ApiClient, rule: Rule, example: &str) {
     }
 }
 
-/// The message of the server, if it refuses the deletion.
+/// Deletes an object. Returns the server's status and message if it refuses.
 async fn deleted(client: &ApiClient, path: &str) -> Result<(), (StatusCode, String)> {
     let answer = client.call(preflight::request(Method::DELETE, path, None)).await.unwrap();
     if answer.head.status.is_success() {
@@ -61,7 +61,7 @@ fn named(gatherer: &Gatherer, kind: &str, name: &str) -> NamedObject {
     NamedObject { resource, namespace: namespace.into(), name: name.into() }
 }
 
-/// No client deletes a marked object until the mark is removed, and everything that would wait for it says so.
+/// No client can delete a marked object until its mark is removed, and everything that would wait for the object reports that.
 #[tokio::test]
 async fn a_marked_object_is_not_deleted() {
     let (server, client) = shop().await;
@@ -80,7 +80,7 @@ async fn a_marked_object_is_not_deleted() {
     assert!(deleted(&client, MAPS).await.is_err(), "a collection is deleted one by one");
     deleted(&client, &format!("{MAPS}/other")).await.unwrap_or(());
 
-    // The plan knows it, for the object and for its namespace.
+    // The plan shows the protection, for the object and for its namespace.
     let plan_of = async |kind: &str, name: &str| {
         let target = vec![named(&gatherer, kind, name)];
         let planning = plan::ask(&gatherer, target, PropagationPolicy::Background, PATIENCE).await.unwrap();
@@ -102,8 +102,8 @@ async fn a_marked_object_is_not_deleted() {
     server.shutdown().await;
 }
 
-/// The controller of Deployments copies annotations to ReplicaSets, and never removes them: a copy keeps neither old revisions, nor the
-/// Deployment once its mark is removed.
+/// The controller of Deployments copies annotations to ReplicaSets and never removes them. A copied mark protects neither old
+/// revisions, nor the Deployment once its own mark is removed.
 #[tokio::test]
 async fn a_mark_that_a_controller_has_copied_keeps_nothing() {
     const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
@@ -132,7 +132,8 @@ async fn a_mark_that_a_controller_has_copied_keeps_nothing() {
     server.shutdown().await;
 }
 
-/// An owner that waits for a protected dependent is stuck by its protection, and nothing offers to remove it by force.
+/// An owner that waits for a protected dependent is stuck because of the protection, and no output suggests removing the dependent
+/// by force.
 #[tokio::test]
 async fn an_owner_waits_for_its_protected_dependent() {
     let (server, client) = shop().await;
@@ -155,7 +156,7 @@ async fn an_owner_waits_for_its_protected_dependent() {
     server.shutdown().await;
 }
 
-/// What an expression cannot count is counted by the command.
+/// The command counts what an expression of a policy cannot.
 #[tokio::test]
 async fn objects_are_protected_by_their_numbers() {
     let (server, client) = shop().await;
@@ -176,7 +177,7 @@ async fn objects_are_protected_by_their_numbers() {
         "{message}"
     );
     deleted(&client, "/api/v1/namespaces/empty").await.unwrap();
-    // Without the ConfigMap nothing is refused.
+    // Without the ConfigMap, the rule refuses nothing.
     deleted(&client, &format!("/api/v1/namespaces/{namespace}/configmaps/{name}")).await.unwrap();
     while deleted(&client, "/api/v1/namespaces/shop").await.is_err() {
         tokio::task::yield_now().await;
@@ -184,7 +185,7 @@ async fn objects_are_protected_by_their_numbers() {
     server.shutdown().await;
 }
 
-/// A rule about kinds holds in its namespaces alone, and an object can be exempt.
+/// A rule about kinds applies only in its namespaces, and an object can be exempt.
 #[tokio::test]
 async fn kinds_are_protected_in_namespaces() {
     let (server, client) = shop().await;

@@ -16,7 +16,7 @@ use gc_embedded::apiserver::{self, ServerOptions};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server with the namespace `shop`, on which no collector runs.
+/// Starts a server with the namespace `shop` and without collectors.
 async fn shop() -> (RunningServer, ApiClient) {
     let server = apiserver::serve(&ServerOptions::in_process(), None).await.unwrap();
     let way = server.in_process("ann");
@@ -34,7 +34,7 @@ async fn send(client: &ApiClient, method: Method, path: &str, body: Value) -> Va
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// A ConfigMap with two finalizers that is being deleted.
+/// Creates a ConfigMap with two finalizers, and deletes it.
 async fn held(client: &ApiClient) {
     let finalizers = json!(["a.acme.dev/first", "b.acme.dev/second"]);
     send(client, Method::POST, MAPS, json!({"metadata": {"name": "held", "finalizers": finalizers}})).await;
@@ -64,7 +64,7 @@ fn place(uid: &str) -> Place {
     }
 }
 
-/// One finalizer goes, from the version that was shown, and the removal is shown later to whoever asks for the object.
+/// One finalizer is removed from the version that was shown, and later queries about the object show the removal.
 #[tokio::test]
 async fn one_finalizer_is_removed_and_recorded() {
     let (server, client) = shop().await;
@@ -78,7 +78,7 @@ async fn one_finalizer_is_removed_and_recorded() {
     let present = answer(&client, ("cm", "shop", "held"), Some("b.acme.dev/second")).await.1;
     assert_eq!(present.object["metadata"]["resourceVersion"], shown.object["metadata"]["resourceVersion"]);
 
-    // Another version of the object is another decision.
+    // The object has changed since it was shown, so the removal must fail.
     let patch = json!({"metadata": {"annotations": {"a": "b"}}});
     let request = preflight::patch(&format!("{MAPS}/held"), "application/merge-patch+json", &patch);
     assert!(client.call(request).await.unwrap().head.status.is_success());
@@ -102,7 +102,7 @@ async fn one_finalizer_is_removed_and_recorded() {
     server.shutdown().await;
 }
 
-/// A terminating namespace takes no Event: it is recorded beside the namespace, without the name of the object.
+/// A terminating namespace accepts no Event, so the removal is recorded beside the namespace, without the object's name.
 #[tokio::test]
 async fn a_removal_in_a_terminating_namespace_is_recorded_beside_it() {
     let (server, client) = shop().await;
@@ -119,7 +119,7 @@ async fn a_removal_in_a_terminating_namespace_is_recorded_beside_it() {
     server.shutdown().await;
 }
 
-/// The finalizer in the specification of a namespace is removed through the subresource that exists for it.
+/// The finalizer in a namespace's specification is removed through the subresource `finalize`.
 #[tokio::test]
 async fn a_namespace_is_finalized() {
     let (server, client) = shop().await;

@@ -1,9 +1,9 @@
-//! The configuration file: the fields of a `KubeControllerManagerConfiguration` that concern collection, and a section
-//! `kubegc` for what upstream has no name for.
+//! The configuration file: the fields of a `KubeControllerManagerConfiguration` that concern collection, and a section `kubegc` for
+//! settings that upstream lacks.
 //!
-//! Strict: an unknown field, a wrong type or an impossible value is an error with its line and column. The sections of
-//! other controllers are known by name and left alone. Upstream writes field names with a capital letter at the upper
-//! levels (`GarbageCollectorController`); the usual form (`garbageCollectorController`) is understood as well.
+//! Parsing is strict: an unknown field, a wrong type or an impossible value is an error with its line and column. The parser knows
+//! the sections of other controllers by name, and ignores them. Upstream writes field names with a capital letter at the upper
+//! levels (`GarbageCollectorController`); the usual form (`garbageCollectorController`) is accepted as well.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,9 +17,9 @@ use serde::{Deserialize, Deserializer};
 
 const API_VERSION: &str = "kubecontrollermanager.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeControllerManagerConfiguration";
-/// A configuration file may be so large.
+/// Maximum size of a configuration file, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
-/// The fields at the top, as upstream names them, in lower case.
+/// The top-level fields as upstream names them, in lower case.
 const SECTIONS: [&str; 32] = [
     "apiversion",
     "kind",
@@ -27,7 +27,7 @@ const SECTIONS: [&str; 32] = [
     "garbagecollectorcontroller",
     "podgccontroller",
     "kubegc",
-    // Of others:
+    // Sections of other controllers:
     "attachdetachcontroller",
     "cronjobcontroller",
     "csrsigningcontroller",
@@ -55,7 +55,7 @@ const SECTIONS: [&str; 32] = [
     "ttlafterfinishedcontroller",
     "validatingadmissionpolicystatuscontroller",
 ];
-/// Further sections of others that some versions have.
+/// Further sections of other controllers that only some versions have.
 const MORE_SECTIONS: [&str; 4] = [
     "servicecontroller",
     "statefulsetcontroller",
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// Parses a text. Errors name their position in the text.
+/// Parses a field from its text. Errors carry their position in the file.
 struct Text<F> {
     expected: &'static str,
     parse: F,
@@ -107,7 +107,7 @@ pub(super) struct File {
     pub(super) others: Vec<String>,
 }
 
-/// Upstream's section on what all its controllers share.
+/// Upstream's section with the settings that all its controllers share.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Generic {
@@ -117,7 +117,7 @@ pub(super) struct Generic {
     pub(super) leader_election: LeaderElection,
     #[serde(alias = "Controllers")]
     pub(super) controllers: Option<Vec<String>>,
-    // Known, and without a meaning here.
+    // Accepted, but without effect here.
     #[serde(alias = "Port", deserialize_with = "ignored")]
     port: (),
     #[serde(alias = "Address", deserialize_with = "ignored")]
@@ -138,7 +138,7 @@ fn ignored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     IgnoredAny::deserialize(deserializer).map(drop)
 }
 
-/// Connection to the server.
+/// Settings of the connection to the server.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct ClientConnection {
@@ -151,7 +151,7 @@ pub(super) struct ClientConnection {
     accept_content_types: (),
 }
 
-/// The election.
+/// Settings of leader election.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct LeaderElection {
@@ -185,7 +185,7 @@ pub(super) struct GarbageCollector {
     pub(super) ignored_resources: Option<Vec<GroupResource>>,
 }
 
-/// A resource in whatever version.
+/// A resource in any version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GroupResource {
@@ -203,14 +203,14 @@ pub(super) struct PodGc {
     pub(super) terminated_pod_threshold: Option<i32>,
 }
 
-/// The settings of this collector that upstream lacks.
+/// Settings of this program that upstream lacks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Ours {
-    /// Where metrics and health are served.
+    /// Address for metrics and health.
     pub(super) bind_address: Option<std::net::SocketAddr>,
     pub(super) observe_for: Option<Duration>,
-    /// `resource.group` of which nothing is ever deleted.
+    /// Resources (`resource.group`) whose objects are never deleted.
     pub(super) kept_resources: Option<Vec<String>>,
     pub(super) ownerless_node_leases: Option<bool>,
     pub(super) claim_unused_condition: Option<bool>,
@@ -220,7 +220,7 @@ pub(super) struct Ours {
     pub(super) ui: Ui,
 }
 
-/// The page.
+/// Settings of the page.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Ui {
@@ -228,7 +228,7 @@ pub(super) struct Ui {
     pub(super) orders: Option<bool>,
 }
 
-/// Limits of the breaker.
+/// Limits of the circuit breaker.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Breaker {
@@ -238,7 +238,7 @@ pub(super) struct Breaker {
     pub(super) share_floor: Option<u64>,
 }
 
-/// The journal.
+/// Settings of the journal.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Journal {
@@ -248,7 +248,7 @@ pub(super) struct Journal {
     pub(super) max_files: Option<u32>,
 }
 
-/// The name of a field at the top.
+/// Name of a top-level field.
 struct Section(String);
 
 impl<'de> Deserialize<'de> for Section {
@@ -305,7 +305,7 @@ impl<'de> Visitor<'de> for FileVisitor {
     }
 }
 
-/// A section; what is wrong in it is said with its name.
+/// Parses a section. Errors in it begin with its name.
 fn section<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, name: &str) -> Result<T, A::Error> {
     map.next_value().map_err(|error| A::Error::custom(format!("{name}: {error}")))
 }
@@ -317,7 +317,7 @@ fn expected<E: serde::de::Error>(field: &str, expected: &str, found: &str) -> Re
     Err(E::custom(format!("{field}: expected {expected:?}, found {found:?}")))
 }
 
-/// Reads a file. What is wrong with it is a usage error that says where.
+/// Reads a file. Returns a usage error with the position of anything that is wrong.
 pub(super) fn read(path: &Path) -> Result<File, UsageError> {
     let shown = path.display();
     let mut text = String::new();
@@ -333,7 +333,7 @@ pub(super) fn read(path: &Path) -> Result<File, UsageError> {
     parse(&text).map_err(|error| UsageError::new(format!("--config {shown}:{error}")))
 }
 
-/// Reads the text of a file. Errors begin with `LINE:COLUMN: `.
+/// Parses the text of a file. Errors begin with `LINE:COLUMN: `.
 pub(super) fn parse(text: &str) -> Result<File, String> {
     gc_process::yaml::from_str(text).map_err(|error| {
         let said = error.to_string();

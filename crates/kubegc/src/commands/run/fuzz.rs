@@ -3,8 +3,8 @@
 
 use super::config::parse;
 
-/// A `KubeControllerManagerConfiguration`: it is read, the same each time, or the error says where it is wrong. An unknown
-/// section is wrong.
+/// Checks a `KubeControllerManagerConfiguration`: parsing gives the same result each time, or an error with its position. An
+/// unknown section is an error.
 pub fn controller_manager_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let read = parse(text);
@@ -13,7 +13,7 @@ pub fn controller_manager_configuration(data: &[u8]) {
         assert!(place.len() == 2 && place.iter().all(|number| number.parse::<u64>().is_ok()), "{error}");
         return;
     }
-    // NaN equals nothing, and debugging output shows what is not.
+    // NaN does not equal itself, so compare the debugging output.
     assert_eq!(format!("{:?}", parse(text)), format!("{read:?}"));
     if !text.trim_start().starts_with(['{', '-', '%', '?']) && !text.contains("...") {
         assert!(parse(&format!("zzz: 1\n{text}")).is_err());

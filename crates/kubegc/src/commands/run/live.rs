@@ -1,4 +1,4 @@
-//! The parts of a run that change while it runs: leadership, orders, limits.
+//! The parts of a run that change at run time: leadership, orders, limits.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Live {
         }
     }
 
-    /// The page of these collectors.
+    /// Returns the page of these collectors.
     pub(super) fn page(
         &self,
         client: &ApiClient,

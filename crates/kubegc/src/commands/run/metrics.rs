@@ -1,4 +1,4 @@
-//! Metrics of the collector (upstream's names, and ours), and its debugging pages.
+//! Metrics of the collector (under upstream's names and ours), and its debugging pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use super::observe;
 use super::work_queue::WorkQueues;
 
-/// The engine, for the collector and for queries. Each event or question holds it for its own duration.
+/// The engine, shared by the collector and queries. Each event or query locks it while it runs.
 #[derive(Clone)]
 pub(super) struct SharedEngine(Arc<Mutex<gc_ownership::Engine>>);
 
@@ -53,7 +53,7 @@ impl EventEngine for SharedEngine {
         self.lock().next_wakeup()
     }
 
-    /// Its timers follow a clock that is never set.
+    /// The engine's timers follow a clock that is never set.
     fn set_clock(&mut self, _now: Timestamp) {}
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
@@ -61,12 +61,12 @@ impl EventEngine for SharedEngine {
     }
 }
 
-/// Owners that wait for their dependents and are named, those who wait the longest first.
+/// Maximum number of waiting owners to name, those that have waited longest first.
 const NAMED_OWNERS: usize = 20;
-/// Owners are named that have waited this long: most deletions are over by then.
+/// Minimum wait after which an owner is named; most deletions are over by then.
 const NAMED_AFTER: Duration = Duration::from_secs(5);
 
-/// Not `namespace` and `resource`: those are labels of what Prometheus scrapes.
+/// Labels of an owner. They are not `namespace` and `resource`, which are labels of the targets that Prometheus scrapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OwnerLabels {
     owner_resource: String,
@@ -147,7 +147,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub(super) fn register(lease: &str, catalogue: &mut Catalogue) -> Self {
         let metrics = Self { lease: lease.to_owned(), ..Self::default() };
         let m = metrics.clone();
@@ -267,7 +267,7 @@ impl Metrics {
             "API groups whose resources cannot be seen",
             m.undiscovered,
         );
-        // So that alerts see them before anything has happened.
+        // Alerts can then see the counters before anything has happened.
         for kind in observe::DISAGREEMENTS {
             metrics.disagreements.get_or_create(&KindLabel { kind }).inc_by(0);
         }
@@ -277,18 +277,18 @@ impl Metrics {
         metrics
     }
 
-    /// Counts effects as items of upstream's queues.
+    /// Returns the metrics that count effects as items of upstream's queues.
     pub(super) fn queues(&self) -> WorkQueues {
         self.queues.clone()
     }
 
-    /// An observation has come to a judgement.
+    /// Counts a comparison.
     pub(super) fn compared(&self, agreed: bool, kind: &'static str) {
         let family = if agreed { &self.agreements } else { &self.disagreements };
         family.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Numbers of agreements and of disagreements so far.
+    /// Returns the numbers of agreements and of disagreements so far.
     pub(super) fn comparisons(&self) -> (u64, u64) {
         let sum = |family: &Family<KindLabel, Counter>, kinds: &[&'static str]| {
             kinds.iter().map(|kind| family.get_or_create(&KindLabel { kind }).get()).sum()
@@ -296,7 +296,7 @@ impl Metrics {
         (sum(&self.agreements, &observe::AGREEMENTS), sum(&self.disagreements, &observe::DISAGREEMENTS))
     }
 
-    /// Counts decisions that could not be compared so far.
+    /// Sets the number of decisions so far that could not be compared.
     pub(super) fn uncompared(&self, number: u64) {
         self.uncompared.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
@@ -321,7 +321,7 @@ impl Observer for Metrics {
     }
 }
 
-/// Pages of `kubegc run` beyond counters.
+/// Pages of `kubegc run` other than counters.
 pub(super) struct RunPages {
     pub(super) engine: SharedEngine,
     pub(super) board: StatusBoard,
@@ -335,7 +335,7 @@ pub(super) struct RunPages {
     pub(super) table: ResourceTable,
     /// The API server's clock.
     pub(super) clock: Option<SharedServerClock>,
-    /// Failed rounds of discovery that were counted.
+    /// Number of failed discovery rounds that are already counted.
     pub(super) failed_rounds: AtomicU64,
 }
 
@@ -348,7 +348,7 @@ fn state_name(state: SyncState) -> &'static str {
     }
 }
 
-/// A count as a gauge holds it.
+/// Converts a count for a gauge.
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -386,7 +386,7 @@ impl Pages for RunPages {
         drop(breaker);
         let discovery = self.board.discovery();
         metrics.undiscovered.set(count(discovery.failed_groups.len()));
-        // Upstream counts a round of discovery that brought nothing, too.
+        // Like upstream, also count a discovery round that found nothing.
         let failed_rounds = self.failed_rounds.swap(discovery.failed_rounds, Ordering::Relaxed);
         metrics.sync_errors.inc_by(discovery.failed_rounds.saturating_sub(failed_rounds));
         let concurrency = *self.concurrency.borrow();
@@ -409,7 +409,7 @@ impl Pages for RunPages {
     }
 
     fn unhealthy(&self) -> Option<String> {
-        // A leader past its time that has not ended by itself is stuck.
+        // A leader that has outlived its Lease without exiting is stuck.
         self.leadership.is_overdue().then(|| "the lease is not renewed".into())
     }
 
@@ -462,7 +462,7 @@ impl RunPages {
         self.clock.as_ref().map(SharedServerClock::agreement).unwrap_or_default()
     }
 
-    /// Returns the state of each resource, and of everything that stops collection.
+    /// Returns the state of each resource, and everything that stops collection.
     fn resources(&self) -> Value {
         let time = |at: SystemTime| jiff::Timestamp::try_from(at).unwrap_or_default().to_string();
         let routes = self.table.all();

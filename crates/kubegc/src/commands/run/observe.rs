@@ -1,13 +1,13 @@
-//! Beside an active kube-controller-manager: what we would have done, compared with what happened.
+//! Runs beside an active kube-controller-manager, and compares our decisions with what happens.
 //!
-//! The comparator is pure: it gets what is decided and what is observed, with the time, and asks the graph what it
-//! knows of an owner. A *prediction* is an effect that was decided and held. It agrees with the world when what it asks
-//! for is seen to happen; it disagrees when nothing has happened within the window although it is still wanted. What was
-//! neither ours nor wanted any more says nothing.
+//! The comparator is pure: it receives decisions and observations with their times, and asks the graph for the state of owners. A
+//! *prediction* is an effect that was decided on and withheld. It agrees with the cluster once the requested change is observed. It
+//! disagrees if the change has not happened within the window although we still want it. A change that has neither happened nor is
+//! still wanted proves nothing.
 //!
-//! The other way round, a deletion that we did not want counts only if owner references could explain it: objects whose
-//! owners live are deleted by users and controllers all day. What is left is an object of which no owner is known to
-//! live, and whose owners could not all be shown to be gone: another collector has guessed.
+//! Conversely, a deletion that we did not want counts only if owner references could explain it, because users and controllers
+//! delete objects with living owners all the time. That leaves objects of which no owner is known to live, and whose owners could
+//! not all be shown to be gone: the other collector has guessed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,7 @@ use serde_json::{Value, json};
 
 use super::metrics::{Metrics, SharedEngine};
 
-/// Maximum number of predictions, and of deletions to be explained, that are kept; further ones are not compared, and are
-/// counted.
+/// Maximum number of predictions, and of deletions to be explained. Further ones are counted, but not compared.
 pub(super) const COMPARED: usize = 65_536;
 
 /// Kind of an effect.
@@ -33,9 +32,9 @@ pub(super) const COMPARED: usize = 65_536;
 pub(super) enum RequestKind {
     /// Deletes an object.
     Deletion,
-    /// Takes references away.
+    /// Removes owner references.
     References,
-    /// Takes a finalizer off.
+    /// Removes a finalizer.
     Finalizer,
 }
 
@@ -62,29 +61,29 @@ pub(super) const AGREEMENTS: [&str; 3] = ["deletion", "references", "finalizer"]
 /// The kinds of disagreements.
 pub(super) const DISAGREEMENTS: [&str; 4] =
     ["not-deleted", "references-not-removed", "finalizer-not-removed", UNEXPECTED];
-/// The kind of a disagreement over an object that another one deleted.
+/// Kind of disagreement: another client deleted the object.
 const UNEXPECTED: &str = "deleted-unexpectedly";
 
 /// State of an owner in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
-    /// It is there.
+    /// The owner exists.
     Lives,
-    /// It is gone, waits for its dependents or orphans them.
+    /// The owner is gone, waits for its dependents, or orphans them.
     Dead,
-    /// It was never seen, or cannot be looked up.
+    /// The owner was never observed, or cannot be read.
     Unknown,
 }
 
-/// Questions of the comparator to the graph.
+/// The comparator's queries to the graph.
 pub(super) trait Knowledge {
-    /// Reports whether the object was being deleted already; `None` if it is not known.
+    /// Reports whether the object was already being deleted; `None` if the graph does not know the object.
     fn is_deleting(&self, uid: &Uid) -> Option<bool>;
-    /// The owners of an object, with what each amounts to.
+    /// Returns the owners of an object, with their states.
     fn owners(&self, uid: &Uid) -> Vec<(Uid, OwnerState)>;
     /// Returns the state of one owner.
     fn owner(&self, uid: &Uid) -> OwnerState;
-    /// Reports whether this is still to be done about the object.
+    /// Reports whether the engine still wants this effect on the object.
     fn is_wanted(&self, uid: &Uid, kind: RequestKind) -> bool;
 }
 
@@ -94,9 +93,9 @@ struct Prediction {
     kind: RequestKind,
     key: ObjectKey,
     reason: Reason,
-    /// The references that stay, of [`RequestKind::References`].
+    /// The references left by [`RequestKind::References`].
     remaining: Vec<OwnerReference>,
-    /// Finalizer of [`RequestKind::Finalizer`].
+    /// The finalizer removed by [`RequestKind::Finalizer`].
     finalizer: Option<FinalizerName>,
 }
 
@@ -106,39 +105,39 @@ struct VanishedOwner {
     owners: Vec<(Uid, OwnerState)>,
 }
 
-/// One comparison that is over.
+/// One finished comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// True if we and the world agree.
+    /// True if our decision matches what happened.
     pub(super) agreed: bool,
-    /// Of what kind.
+    /// Kind of agreement or disagreement.
     pub(super) kind: &'static str,
-    /// About which object.
+    /// The object.
     pub(super) key: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub(super) uid: Uid,
-    /// Why we wanted it, if we did.
+    /// Reason for our decision, if we made one.
     pub(super) reason: Option<Reason>,
 }
 
-/// See the module. Times are milliseconds of a clock that only runs forward.
+/// Compares decisions with observations; see the module. Times are milliseconds of a monotonic clock.
 #[derive(Debug)]
 pub(super) struct Comparator {
     window: i64,
     predictions: BTreeMap<Uid, Prediction>,
     vanished: BTreeMap<Uid, VanishedOwner>,
-    /// When each of both is compared.
+    /// Times at which predictions and vanished objects are compared.
     due: BTreeSet<(i64, Uid)>,
-    /// Objects that went within the window: owners of something, perhaps.
+    /// Recently removed objects, which may be owners.
     gone: BTreeSet<Uid>,
     gone_in_order: VecDeque<(i64, Uid)>,
     compared: Vec<Comparison>,
-    /// Number of decisions without room.
+    /// Number of decisions for which there was no room.
     pub(super) uncompared: u64,
 }
 
 impl Comparator {
-    /// `window`: within how many milliseconds something must have happened.
+    /// Returns an empty comparator. `window` is the time within which a change must happen, in milliseconds.
     pub(super) fn new(window: i64) -> Self {
         Self {
             window,
@@ -152,7 +151,7 @@ impl Comparator {
         }
     }
 
-    /// An effect was decided and held.
+    /// Records an effect that was decided on and withheld.
     pub(super) fn decided(&mut self, effect: &Effect, now: i64) {
         let (kind, key, uid, remaining, finalizer) = match &effect.request {
             Request::Delete { key, uid, .. } => (RequestKind::Deletion, key, uid, Vec::new(), None),
@@ -164,7 +163,7 @@ impl Comparator {
             }
             _ => return,
         };
-        // Decided again, it has been wanted since the first time.
+        // The engine has wanted a repeated decision since it first made it.
         let at = self.predictions.get(uid).filter(|former| former.kind == kind).map(|former| former.at);
         if at.is_none() && self.predictions.len() >= COMPARED && !self.predictions.contains_key(uid) {
             self.uncompared += 1;
@@ -191,7 +190,7 @@ impl Comparator {
         }
     }
 
-    /// An object exists. Call before the graph observes it.
+    /// Records that an object exists. Call this before the graph observes it.
     pub(super) fn observed(&mut self, object: &ObservedObject, graph: &impl Knowledge, now: i64) {
         let uid = &object.uid;
         let Some(prediction) = self.predictions.get(uid) else {
@@ -214,7 +213,7 @@ impl Comparator {
             self.agree(uid);
             return;
         }
-        // It was given other owners than those it was compared by: that is another question.
+        // The object has been given other owners since the decision, so the prediction no longer applies.
         let dead = &prediction.reason.owners;
         let is_left = dead.iter().any(|dead| object.owners.iter().any(|own| own.coordinates == *dead));
         if prediction.kind != RequestKind::Finalizer && !dead.is_empty() && !is_left {
@@ -222,7 +221,7 @@ impl Comparator {
         }
     }
 
-    /// An object is gone. Call before the graph observes it.
+    /// Records that an object is gone. Call this before the graph observes it.
     pub(super) fn removed(&mut self, key: &ObjectKey, uid: &Uid, graph: &impl Knowledge, now: i64) {
         if self.gone.len() >= COMPARED
             && let Some((_, oldest)) = self.gone_in_order.pop_front()
@@ -233,7 +232,7 @@ impl Comparator {
             self.gone_in_order.push_back((now, uid.clone()));
         }
         match self.predictions.get(uid).map(|prediction| prediction.kind) {
-            // The references were removed with the object: that says nothing about them.
+            // The references were removed with their object, which proves nothing about the prediction.
             Some(RequestKind::References) => drop(self.drop_prediction(uid)),
             Some(_) => self.agree(uid),
             None if graph.is_deleting(uid) == Some(false) => self.vanishes(key, uid, graph, now),
@@ -241,7 +240,7 @@ impl Comparator {
         }
     }
 
-    /// An object is deleted that we did not want to delete (yet).
+    /// Records the deletion of an object that we did not want to delete (yet).
     fn vanishes(&mut self, key: &ObjectKey, uid: &Uid, graph: &impl Knowledge, now: i64) {
         let owners = graph.owners(uid);
         if owners.is_empty() || self.vanished.contains_key(uid) {
@@ -255,7 +254,7 @@ impl Comparator {
         self.vanished.insert(uid.clone(), VanishedOwner { key: key.clone(), owners });
     }
 
-    /// Compares the decisions that can be compared by now. Call now and then.
+    /// Compares the decisions that are due. Call this regularly.
     pub(super) fn compare(&mut self, graph: &impl Knowledge, now: i64) -> Vec<Comparison> {
         while let Some((due, _)) = self.due.first() {
             if *due > now {
@@ -292,7 +291,7 @@ impl Comparator {
             }
         };
         let states: Vec<OwnerState> = owners.iter().map(state).collect();
-        // A user's or a controller's deletion.
+        // A user or a controller deleted the object.
         if states.contains(&OwnerState::Lives) {
             return;
         }
@@ -344,7 +343,7 @@ impl Knowledge for gc_ownership::Engine {
     }
 }
 
-/// The comparator at work: fed by the collector, compared once a second.
+/// A running comparator. The collector feeds it, and a task compares at each [`COMPARE_PERIOD`].
 pub(super) struct Observation {
     comparator: Mutex<Comparator>,
     engine: SharedEngine,
@@ -354,7 +353,7 @@ pub(super) struct Observation {
     started: Instant,
 }
 
-/// Time between two comparisons of what is due.
+/// Interval at which due decisions are compared.
 const COMPARE_PERIOD: Duration = Duration::from_millis(500);
 
 impl Observation {
@@ -420,7 +419,7 @@ impl Observer for Observation {
         let now = self.now();
         let mut comparator = self.comparator.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            // Most of what is observed is neither predicted nor deleted: that is settled without the graph.
+            // Most observed objects are neither predicted nor deleted; those need no query to the graph.
             Event::Observed(object)
                 if object.deletion.deleting || comparator.predictions.contains_key(&object.uid) =>
             {

@@ -26,7 +26,7 @@ use super::config;
 
 /// Upstream's default of `--kube-api-burst`.
 const DEFAULT_BURST: u32 = 30;
-/// The collector that runs by default; kube-controller-manager keeps the others until they are enabled here.
+/// The collector that runs by default; kube-controller-manager keeps running the others until they are enabled here.
 pub(crate) const DEFAULT_CONTROLLERS: &str = "garbage-collector-controller";
 
 /// Headings in the help text.
@@ -148,19 +148,19 @@ pub(crate) struct Options {
     pub(super) cluster: ContextFlags,
 }
 
-/// Flags that were given, rather than left to their defaults.
+/// Flags that were given explicitly, rather than left at their defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExplicitFlags(BTreeSet<String>);
 
 impl ExplicitFlags {
-    /// Of what was matched for the subcommand.
+    /// Reads the explicit flags from the matches of the subcommand.
     pub(crate) fn of(matches: &ArgMatches) -> Self {
         use clap::parser::ValueSource::{CommandLine, EnvVariable};
         let is_given = |id: &str| matches!(matches.value_source(id), Some(CommandLine | EnvVariable));
         Self(matches.ids().map(clap::Id::as_str).filter(|id| is_given(id)).map(str::to_owned).collect())
     }
 
-    /// The flag if it was given, else the file's value if it has one, else the flag's default.
+    /// Returns the flag if it was given, else the file's value if it has one, else the flag's default.
     fn pick<T>(&self, id: &str, flag: T, file: Option<T>) -> T {
         if self.0.contains(id) { flag } else { file.unwrap_or(flag) }
     }
@@ -169,18 +169,18 @@ impl ExplicitFlags {
 /// Treatment of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// They are performed.
+    /// Performs them.
     Act,
-    /// They are reported.
+    /// Only reports them.
     DryRun,
-    /// They are compared with what another collector does.
+    /// Compares them with the actions of another collector.
     Observe,
-    /// They are compared for this time, then performed.
+    /// Compares them for this time, then performs them.
     ObserveFor(Duration),
 }
 
 impl Mode {
-    /// Reports whether nothing is ever written.
+    /// Reports whether the collectors never write anything.
     pub(super) fn reads_only(self) -> bool {
         matches!(self, Self::DryRun | Self::Observe)
     }
@@ -203,17 +203,17 @@ pub(super) struct Settings {
     pub(super) kept_resources: BTreeSet<Arc<str>>,
     pub(super) breaker: BreakerOptions,
     pub(super) journal: JournalPlace,
-    /// Time between two looks for leftovers, if they are wanted.
+    /// Interval at which garbage is counted, if that is enabled.
     pub(super) garbage_interval: Option<Duration>,
     /// Notices to log once at startup.
     pub(super) notices: Vec<String>,
 }
 
-/// The page.
+/// Settings of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ui {
     pub(super) bind_address: SocketAddr,
-    /// True if it takes orders.
+    /// True if the page accepts orders.
     pub(super) takes_orders: bool,
 }
 
@@ -221,7 +221,7 @@ pub(super) struct Ui {
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// Returns the time after which a request is given up.
+    /// Returns the time after which the client gives up a request.
     pub(super) fn request_timeout(&self) -> Result<Duration, UsageError> {
         let timeout = duration("--request-timeout", &self.request_timeout)?;
         if timeout < SHORTEST_TIMEOUT {
@@ -239,7 +239,7 @@ fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
     }
 }
 
-/// Reads the interval of looks for leftovers, which may have days.
+/// Parses the interval at which garbage is counted, which may be in days.
 fn garbage_interval(text: &str) -> Result<Duration, UsageError> {
     let refused = |why: String| UsageError::new(format!("--garbage-metrics-interval: {why}"));
     let interval = GoDuration::parse_with_days(text).map_err(|error| refused(error.to_string()))?;
@@ -250,7 +250,7 @@ fn garbage_interval(text: &str) -> Result<Duration, UsageError> {
 }
 
 impl Settings {
-    /// Puts flags and file together.
+    /// Combines the flags and the file.
     pub(super) fn resolve(options: &Options, given: &ExplicitFlags) -> Result<Self, UsageError> {
         let file = options.config.as_deref().map(config::read).transpose()?.unwrap_or_default();
         let ours = &file.kubegc;
@@ -302,7 +302,7 @@ impl Settings {
         self.leader_elect && !self.mode.reads_only()
     }
 
-    /// The collector's options.
+    /// Returns the collector's options.
     pub(super) fn collector(&self) -> CollectorOptions {
         CollectorOptions {
             dry_run: self.mode == Mode::DryRun,
@@ -316,13 +316,13 @@ impl Settings {
         self.controllers.contains(&Controller::GarbageCollector)
     }
 
-    /// The collectors beyond owner references.
+    /// Returns the collectors beyond owner references.
     pub(super) fn other_controllers(&self) -> Vec<Controller> {
         let others = self.controllers.iter().copied();
         others.filter(|controller| *controller != Controller::GarbageCollector).collect()
     }
 
-    /// Returns the differences: name, value here, value there, and whether it can be changed while running.
+    /// Returns the settings that differ: name, value here, value there, and whether it can change at run time.
     pub(super) fn differences(&self, other: &Self) -> Vec<Difference> {
         let (ours, theirs) = (self.shown(), other.shown());
         let pairs = ours.into_iter().zip(theirs).filter(|(from, to)| from.1 != to.1);
@@ -479,7 +479,7 @@ fn concurrency(
     if options.kube_api_qps.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
         return Err(UsageError::new("--kube-api-qps must be more than 0; leave it out for no fixed rate"));
     }
-    // Upstream's file cannot leave the rate out: 0 stands for none.
+    // Upstream's file always has a rate, in which 0 means no limit.
     let from_file = connection.qps.filter(|rate| rate.is_finite() && *rate > 0.0);
     let mut concurrency = ConcurrencyOptions {
         queries_per_second: options.kube_api_qps.or(from_file),
@@ -499,7 +499,7 @@ fn concurrency(
     Ok(concurrency)
 }
 
-/// Upstream's two by default; Events are never collected, whatever the file says.
+/// Returns the ignored resources. They always include upstream's two defaults: Events are never collected, whatever the file says.
 fn ignored(file: &config::File) -> Vec<(String, String)> {
     let mut ignored = CollectorOptions::default().ignored_resources;
     for entry in file.garbage_collector.ignored_resources.iter().flatten() {
@@ -534,19 +534,19 @@ fn breaker(
     })
 }
 
-/// Where the journal is kept.
+/// Location of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JournalPlace {
-    /// The newest entries, in memory.
+    /// In memory, newest entries only.
     Memory,
-    /// In this file, and the newest entries in memory.
+    /// In this file, with the newest entries also in memory.
     File(JournalOptions),
-    /// In this file if it can be written, since none was named.
+    /// In this file if it can be written; no file was named.
     Default(JournalOptions),
 }
 
 impl JournalPlace {
-    /// Begins the journal of collectors on this server.
+    /// Opens the journal of the collectors on this server.
     pub(super) fn open(self, server: &str) -> anyhow::Result<Journal> {
         let server = Some(server.to_owned());
         match self {
@@ -665,7 +665,7 @@ mod tests {
         assert_eq!((flags.kubeconfig, flags.mode), (Some("/f".into()), Mode::Observe));
         assert_eq!((flags.leader_elect, &*flags.lease.lease.name), (true, "mine"));
         assert_eq!(flags.controllers, [Controller::PodGarbageCollector]);
-        // Also where a flag says what its default is.
+        // A flag that is given with its default value still overrides the file.
         assert_eq!((flags.concurrency.largest, flags.concurrency.burst), (9, 30));
         assert_eq!(flags.kept_resources, BTreeSet::from(["pods".into()]));
         assert_eq!((flags.breaker.largest_number, flags.breaker.largest_share), (Some(300_000), Some(0.5)));

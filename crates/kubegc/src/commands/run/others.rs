@@ -9,14 +9,14 @@ use super::NAMESPACE_SETTLE;
 use super::live::Live;
 use super::options::{Mode, Settings};
 
-/// The collectors beyond owner references, which run on the leader only.
+/// The collectors beyond owner references, which run only on the leader.
 pub(super) struct Others {
     stop: tokio::sync::oneshot::Sender<()>,
     work: tokio::task::JoinHandle<()>,
 }
 
 impl Others {
-    /// Starts them. They begin when this process leads, and, after an observation, when it is over.
+    /// Starts the collectors. They act once this process leads and any observation is over.
     pub(super) fn start(
         gated: &ApiClient,
         settings: &Settings,
@@ -40,13 +40,13 @@ impl Others {
         let work = tokio::spawn(
             async move {
                 let begun = async {
-                    // Nothing of theirs can be compared: they begin when an observation is over.
+                    // The decisions of these collectors cannot be compared, so they start only when an observation is over.
                     let observed = holding.wait_for(|holding| !waits || holding.is_none()).await.is_ok();
                     observed && held.wait_for(|held| !*held).await.is_ok()
                 };
                 tokio::pin!(stopped);
                 tokio::select! {
-                    // Otherwise the election has ended, and the process with it.
+                    // False means that the election has ended, and the process with it.
                     begun = begun => if !begun { return },
                     _ = &mut stopped => return,
                 }
@@ -67,7 +67,7 @@ impl Others {
         Self { stop, work }
     }
 
-    /// Stops them, and waits until they have ended.
+    /// Stops the collectors, and waits until they have ended.
     pub(super) async fn stop(self) {
         let _ = self.stop.send(()); // an error says that they have ended already
         if self.work.await.is_err() {

@@ -1,11 +1,11 @@
-//! The configuration, read again on SIGHUP.
+//! Reloads the configuration on SIGHUP.
 
 use tokio::signal::unix::Signal;
 
 use super::live::Live;
 use super::options::{ExplicitFlags, Options, Settings};
 
-/// Reads the configuration again on each SIGHUP, and says what takes effect and what needs a restart.
+/// Reloads the configuration on each SIGHUP, and logs which changes take effect and which need a restart.
 pub(super) async fn reload(
     mut hangups: Signal,
     options: Options,
@@ -38,7 +38,7 @@ pub(super) async fn reload(
             breaker.keep(read.kept_resources.clone());
         });
         live.concurrency.send_replace(read.concurrency);
-        // A setting that needs a restart is reported again the next time.
+        // Only the settings that take effect are adopted, so the next reload reports the others again.
         settings.breaker = read.breaker;
         settings.kept_resources = read.kept_resources;
         settings.concurrency = read.concurrency;

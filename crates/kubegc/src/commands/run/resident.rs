@@ -1,4 +1,4 @@
-//! The graph of the owner-reference collector, for answers.
+//! The graph of the owner-reference collector, for queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use gc_kube::{ResourceTable, StatusBoard, SyncState};
 
 use super::metrics::SharedEngine;
 
-/// The graph with what its resources are, and whether they are up to date.
+/// The graph, with its resources and whether they are synchronized.
 pub(super) struct ResidentGraph {
     pub(super) engine: SharedEngine,
     pub(super) table: ResourceTable,
@@ -27,7 +27,7 @@ impl Resident for ResidentGraph {
             resources.iter().filter(|(_, resource)| fits(resource, "")).map(|(id, _)| *id).collect();
         let in_namespace =
             |id, namespace: &str| resources.get(&id).is_some_and(|resource| fits(resource, namespace));
-        // The collector waits meanwhile, so nothing else is done with the objects here.
+        // The lock stops the collector meanwhile, so do nothing else with the objects here.
         let objects = self.engine.lock().observed_objects(|key| {
             everywhere.contains(&key.resource) || in_namespace(key.resource, &key.namespace)
         });

@@ -1,4 +1,4 @@
-//! The observers that leave a trace of every decision: the log, the journal, Events, the feed of the page, and spans.
+//! The observers that record every decision: the log, the journal, Events, the feed of the page, and spans.
 
 use std::sync::Arc;
 
@@ -13,26 +13,27 @@ use gc_process::traces::Traces;
 use super::options::Mode;
 use crate::deletion_events::DeletionEvents;
 
-/// Makes those who write down what a collector does: nothing is deleted without a trace.
+/// Makes the audit sinks of a collector, so nothing is deleted without a trace.
 #[derive(Clone)]
 pub(super) struct AuditSinks {
     pub(super) journal: Arc<Journal>,
-    /// None where they are switched off.
+    /// `None` if Events are switched off.
     pub(super) events: Option<DeletionEvents>,
     pub(super) mode: Mode,
-    /// Page whose feed shows it, too.
+    /// The page whose feed also shows decisions.
     pub(super) page: Option<Page>,
-    /// None without a receiver.
+    /// `None` without a receiver.
     pub(super) traces: Option<Arc<Traces>>,
 }
 
-/// The audit sinks of collectors that run beside their server: the log, the journal, and Events.
+/// Returns the audit sinks of collectors that run beside their server: the log, the journal, and Events.
 pub(crate) fn sinks(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeSinks> {
     AuditSinks { journal, events, mode: Mode::Act, page: None, traces: None }.for_others()
 }
 
 impl AuditSinks {
-    /// The log with its audit lines, the journal, Events, and the feed of the page.
+    /// Returns the audit sinks of one collector: the log with its audit lines, the journal, Events, the feed of the page, and
+    /// spans.
     pub(super) fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
         let journal = Arc::clone(&self.journal);
         let mut made: Vec<Arc<dyn Observer>> = vec![
@@ -45,8 +46,8 @@ impl AuditSinks {
         made
     }
 
-    /// The same for collectors other than that of owner references, which cannot be compared with another one: where
-    /// nothing is performed, they report.
+    /// Returns the audit sinks of the collectors beyond owner references. These cannot be compared with another collector, so they
+    /// report their decisions when nothing is performed.
     pub(super) fn for_others(&self) -> Arc<MakeSinks> {
         let sinks = self.clone();
         Arc::new(move |controller, table| {

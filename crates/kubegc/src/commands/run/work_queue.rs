@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Label of the work queues: upstream's names for them.
+/// Label of the work queues, with upstream's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct NameLabel {
     pub(super) name: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct NameLabel {
 
 /// Upstream's name for the queue of items to decide on.
 const DELETE_QUEUE: NameLabel = NameLabel { name: "garbage_collector_attempt_to_delete" };
-/// And for owners whose dependents are released.
+/// Upstream's name for the queue of owners whose dependents are orphaned.
 const ORPHAN_QUEUE: NameLabel = NameLabel { name: "garbage_collector_attempt_to_orphan" };
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Default for Durations {
     }
 }
 
-/// Counts effects as items of upstream's two queues. Clones share it.
+/// Counts effects as items of upstream's two queues. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkQueues {
     depth: Family<NameLabel, Gauge>,
@@ -45,11 +45,11 @@ pub(super) struct WorkQueues {
     worked: Durations,
     unfinished: Family<NameLabel, Gauge<f64, AtomicU64>>,
     longest: Family<NameLabel, Gauge<f64, AtomicU64>>,
-    /// Effects that were decided and are not done, as many as the engine has in flight.
+    /// Effects that were decided on and are not done yet; bounded by the engine's number in flight.
     under_way: Arc<Mutex<BTreeMap<EffectId, (NameLabel, Instant)>>>,
 }
 
-/// Orphaning has a queue of its own.
+/// Returns the queue of an effect; orphaning has its own.
 fn queue(effect: &Effect) -> NameLabel {
     let orphans = matches!(effect.reason.verdict, Verdict::OwnerOrphans | Verdict::AllOrphaned)
         || matches!(effect.request, Request::RemoveFinalizer { finalizer: FinalizerName::Orphan, .. });
@@ -58,7 +58,7 @@ fn queue(effect: &Effect) -> NameLabel {
 
 impl WorkQueues {
     pub(super) fn register(&self, catalogue: &mut Catalogue) {
-        // Metrics that exist from the start show their first increase.
+        // A metric must exist from the start for its first increase to be visible.
         for queue in [DELETE_QUEUE, ORPHAN_QUEUE] {
             self.adds.get_or_create(&queue).inc_by(0);
             self.retries.get_or_create(&queue).inc_by(0);
@@ -93,7 +93,7 @@ impl WorkQueues {
         );
     }
 
-    /// Brings the gauges up to date. `depth`: the number of waiting items.
+    /// Updates the gauges. `depth` is the number of waiting items.
     pub(super) fn refresh(&self, depth: i64) {
         self.depth.get_or_create(&DELETE_QUEUE).set(depth);
         let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,14 +10,14 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
-/// Offset that shells add to the number of a signal that ended a command.
+/// Offset that shells add to the number of the signal that ended a command.
 const ENDED_BY_SIGNAL: i32 = 128;
 
-/// Exit codes of shells, `env` and `timeout` for a program that does not exist, and for one that cannot be run.
+/// Exit codes that shells, `env` and `timeout` use for a program that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Runs a command with this kubeconfig, and answers its exit code. A signal to stop is passed on to it, a second one kills it.
+/// Runs a command with this kubeconfig, and returns its exit code. Forwards a stop signal to it; a second one kills it.
 pub(super) async fn run(
     command: &[OsString],
     kubeconfig: &Path,
@@ -33,7 +33,7 @@ pub(super) async fn run(
     let mut child = match started {
         Ok(child) => child,
         Err(error) => {
-            // An error of its own would exit with 1, as failed tests do.
+            // Returning an error would exit with 1, as failed tests do.
             writeln!(std::io::stderr(), "error: cannot run {}: {error}", program.display())?;
             let is_absent = error.kind() == std::io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if is_absent { NOT_FOUND } else { NOT_EXECUTABLE }));
@@ -45,7 +45,7 @@ pub(super) async fn run(
             status = child.wait() => break status?,
             Some(()) = stop.recv() => {
                 let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                // It may have ended just now.
+                // The process may have ended just now, which is not an error.
                 let _ = id.map(|id| kill_process(id, signal));
                 signal = Signal::KILL;
             }

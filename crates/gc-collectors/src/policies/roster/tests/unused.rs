@@ -1,4 +1,4 @@
-//! The rule `unused`: the marks of looks, and the Lease of a recorder.
+//! The rule `unused`: the marks from checks, and the Lease of a recorder.
 
 use super::*;
 use crate::policies::unused::{
@@ -18,7 +18,7 @@ fn unused(kind: &str) -> Value {
     shown(policy)
 }
 
-/// An object as a look has marked it, by the hours of the two times.
+/// Returns an object as a check has marked it, with the two times in hours.
 fn marked(since: Option<i64>, seen: Option<i64>) -> Value {
     let mut object =
         json!({"metadata": {"name": "m", "namespace": "shop", "uid": "m", "resourceVersion": "5"}});
@@ -41,7 +41,7 @@ fn lease(renewed: i64, recorded: &str) -> Value {
     json!({"metadata": {"annotations": {RECORDED: recorded}}, "spec": {"renewTime": renewed.to_string()}})
 }
 
-/// A policy about ConfigMaps that knows one object, at a time; its recorder has just renewed its Lease.
+/// Returns a roster with a policy about ConfigMaps that knows one object; its recorder has just renewed its Lease.
 fn world(object: &Value, hours: i64, recorded: &str) -> (Roster, u64) {
     let mut roster = roster(&[unused("ConfigMap")]);
     let number = watch_of(&roster, "ConfigMap");
@@ -77,7 +77,7 @@ fn only_what_every_look_has_found_unused_is_deleted() {
     assert!(wanted(&mut world(&kept, 169, "ConfigMap").0).is_empty());
 }
 
-/// A deletion says how the object comes back, in its reason, and in the status.
+/// A deletion says how to restore the object, in its reason and in the status.
 #[test]
 fn a_deletion_says_how_to_undo_it() {
     let (mut roster, _) = world(&marked(Some(0), Some(169)), 169, "ConfigMap");
@@ -91,7 +91,7 @@ fn a_deletion_says_how_to_undo_it() {
     assert_eq!(status["lastRun"]["undo"], json!([command]));
 }
 
-/// A Lease that is there was perhaps left by a recorder that has ended: only one that is renewed while somebody watches it counts.
+/// A recorder that has ended may have left its Lease, so it counts only while its Lease is seen to be renewed.
 #[test]
 fn a_recorder_runs_while_it_renews_its_lease() {
     let object = marked(Some(0), Some(169));
@@ -125,7 +125,7 @@ fn a_recorder_runs_while_it_renews_its_lease() {
     let renewed = |time: i64| Some(lease(time, "ConfigMap"));
     assert_eq!(step(&mut roster, HEARTBEAT_MILLISECONDS, renewed(1)), 0);
     assert_eq!(step(&mut roster, HEARTBEAT_MILLISECONDS, renewed(1)), 0);
-    // All that waited goes in one run.
+    // Everything that waited is deleted in one run.
     assert_eq!(step(&mut roster, HEARTBEAT_MILLISECONDS, renewed(2)), 3);
     assert_eq!(step(&mut roster, HEARTBEAT_MILLISECONDS, renewed(2)), 1);
     assert_eq!(step(&mut roster, RECORDER_MILLISECONDS, renewed(2)), 0);
@@ -137,11 +137,11 @@ fn a_recorder_runs_while_it_renews_its_lease() {
 
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// Minutes.
+    /// This many minutes pass.
     Passes(i64),
-    /// A look finds it unused, or used.
+    /// A check finds the object unused, or used.
     Look(bool),
-    /// The recorder renews its Lease; it records the kind, or not.
+    /// The recorder renews its Lease, and records the kind or not.
     Renews(bool),
     /// The Lease cannot be read.
     Unread,
@@ -162,14 +162,14 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever is deleted was found unused by every look for as long as the policy says, without a long time between two of them, the
-    /// last a moment ago, while a recorder that records its kind was seen to run.
+    /// A deleted object has been found unused by every check for as long as the policy says, without a long gap between two of
+    /// them, the last one recently, while a recorder that records its kind was running.
     #[test]
     fn nothing_is_deleted_that_one_look_has_found_used(story in happenings()) {
         let (mut roster, number) = world(&marked(None, None), 0, "ConfigMap");
         let mut now = 2;
         let (mut renewal, mut renewed) = (9, None);
-        // The looks since the last that found it used, or that came late.
+        // Checks since the last one that found it used, or that came late.
         let mut looks: Vec<i64> = Vec::new();
         for happening in story {
             match happening {
@@ -201,7 +201,7 @@ proptest! {
             }
             tick(&mut roster, now);
             for (member, effect) in wanted(&mut roster) {
-                // The dates of marks are in milliseconds or coarser.
+                // Dates of marks are in milliseconds or coarser.
                 let since = looks.first().copied().unwrap_or(i64::MAX);
                 prop_assert!(now - since >= FOR, "unused since {since}, now {now}");
                 prop_assert!(looks.windows(2).all(|two| two[1] - two[0] <= BETWEEN_LOOKS_MILLISECONDS));

@@ -53,7 +53,7 @@ fn next(engine: &mut Engine<AttributesClassProtection>) -> Option<(EffectId, Str
     Some((effect.id, shown))
 }
 
-/// All requests, each answered as done.
+/// Returns all requests, answering each as applied.
 fn settle(engine: &mut Engine<AttributesClassProtection>) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some((id, text)) = next(engine) {
@@ -119,7 +119,7 @@ fn what_only_a_live_list_shows_holds_the_class() {
     engine.observe(Observation::Found(facts(Kind::Claim, "new", &spec)));
     engine.finish(id, &Outcome::Applied(None));
     assert_eq!(next(&mut engine), None);
-    // It is looked for again a second later, and a list that failed shows nothing.
+    // It is searched for again a second later; a failed list shows nothing.
     engine.tick(Timestamp(1_000));
     let (id, shown) = next(&mut engine).unwrap();
     assert_eq!(shown, "list claims");

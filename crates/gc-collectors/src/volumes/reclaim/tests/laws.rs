@@ -1,4 +1,4 @@
-//! Laws under any order of events.
+//! Properties that hold under any order of events.
 
 use proptest::prelude::*;
 
@@ -88,8 +88,8 @@ fn apply(world: &mut World, which: usize, step: Step, uids: &mut u32) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Under any order of events: storage that is bound again, attached, retained or shared is never deleted (checked
-    /// by `may_be_destroyed` at each call), and a volume left unclaimed with policy Delete is deleted in the end.
+    /// Under any order of events, storage that is bound again, attached, retained or shared is never deleted (checked by
+    /// `may_be_destroyed` at each call), and a volume left unclaimed with policy Delete is eventually deleted.
     #[test]
     fn a_volume_in_use_is_never_destroyed(steps in proptest::collection::vec((0..3_usize, step()), 1..80)) {
         let mut world = World::new(deleters());
@@ -114,7 +114,7 @@ proptest! {
         for _ in 0..8 {
             world.pass(CSI_RETRY_MILLISECONDS.1);
         }
-        // The third one shares nothing. Its protection finalizer is another collector's.
+        // The third one shares nothing. Another collector manages its protection finalizer.
         let left = world.get("v2").clone();
         let released = left.is_null() || left["metadata"]["finalizers"] == json!(["kubernetes.io/pv-protection"]);
         prop_assert!(released, "{left}");

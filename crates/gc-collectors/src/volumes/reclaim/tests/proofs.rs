@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A driver is busy with requests in flight alone: volumes that are kept, or whose deletion is withheld, leave it to others.
+/// Only requests in flight occupy a driver: volumes that are kept, or whose deletion is withheld, leave its slots to others.
 #[test]
 fn what_is_not_sent_takes_no_call_of_its_driver() {
     let released = json!({"status": {"phase": "Released"}});
@@ -41,7 +41,7 @@ fn what_is_not_sent_takes_no_call_of_its_driver() {
     assert_eq!(world.calls(), 40);
 }
 
-/// A volume that is called to a free slot, and does not take it, leaves it to the next one.
+/// A volume that is called to a free slot but does not take it leaves it to the next one.
 #[test]
 fn a_slot_that_is_not_taken_goes_to_the_next() {
     let released = json!({"status": {"phase": "Released"}});
@@ -72,13 +72,13 @@ fn a_slot_that_is_not_taken_goes_to_the_next() {
     assert_eq!(world.calls(), 3, "{:?}", world.log);
 }
 
-/// The result of a live read or list is valid for a while, and not after a list has begun: the store may have been
-/// restored, and in its history the claim lives.
+/// The result of a live read or list is valid for a while, but not after a list has begun: the store may have been restored, and in
+/// its history the claim exists.
 #[test]
 fn an_old_proof_about_a_claim_destroys_nothing() {
     let retained = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
     let put_back = |world: &mut World| {
-        // The claim is there again, and the watch has not delivered it.
+        // The claim exists again, but the watch has not delivered it.
         world.objects.insert(
             claim_key("data"),
             both(&claim("data", "u-data", "v"), &json!({"metadata": {"resourceVersion": "9"}})),
@@ -108,7 +108,7 @@ fn an_old_proof_about_a_claim_destroys_nothing() {
     for (case, pass) in std::iter::once(Box::new(old) as Box<dyn Fn(&mut World)>).chain(lists).enumerate() {
         let mut world = World::new(deleters());
         world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
-        // The claim is gone; before the storage is deleted, the policy changes.
+        // The claim is gone, but the policy changes before the storage is deleted.
         let destroy = world.run_up_to_the_call();
         world.change(&volume_key("v"), &retained);
         world.engine.finish(destroy.id, &Outcome::Conflict);
@@ -121,7 +121,7 @@ fn an_old_proof_about_a_claim_destroys_nothing() {
     }
 }
 
-/// A live read that is on its way when a list begins proves nothing, either.
+/// A live read that is in flight when a list begins proves nothing, either.
 #[test]
 fn a_list_overtakes_the_live_read_before_it() {
     let mut world = World::new(deleters());

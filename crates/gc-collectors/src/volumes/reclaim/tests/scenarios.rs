@@ -98,7 +98,7 @@ fn the_scenarios_of_reclaim() {
             only(&["read data", "list attachments", "destroy v /tmp/a", "delete v"]),
         ),
         (
-            // Nothing is recycled, and it is said so, whatever uses the claim: PV-T33, PV-T34 and PV-T36 to PV-T38 as well.
+            // Nothing is recycled, and the status says so, whatever uses the claim: PV-T33, PV-T34 and PV-T36 to PV-T38 as well.
             "PV-T35",
             both(&path, &policy("Recycle")),
             failed("VolumeFailedRecycle", "No recycler plugin found for the volume!"),
@@ -134,7 +134,7 @@ fn the_scenarios_of_reclaim() {
             only(&[]),
         ),
         (
-            // Upstream leaves it (BEAT-CSI-4).
+            // Upstream leaves the finalizer (BEAT-CSI-4).
             "CSI-T07",
             both(&csi("h"), &json!({"status": {"phase": "Failed"}})),
             only(&[
@@ -213,7 +213,7 @@ fn the_scenarios_of_reclaim() {
         world.put_volume(volume("v", &more));
         world.run();
         assert_eq!(world.took(), expected, "{scenario}");
-        // A volume at rest stays at rest.
+        // A settled volume stays settled.
         world.pass(3_600_000);
         assert_eq!(world.took(), Vec::<String>::new(), "{scenario}");
     }
@@ -248,7 +248,7 @@ fn the_scenarios_of_finalizers() {
         ("PV-T31", of(path, "Retain", &[]), &[]),
         ("PV-T31", of(path, "Recycle", &[]), &[]),
         ("PV-T32", of(path, "Retain", &[IN_TREE_FINALIZER]), &[]),
-        // BEAT-PV-6: nothing could ever remove it.
+        // BEAT-PV-6: nothing could ever remove the finalizer.
         ("BEAT-PV-6", of(Some("kubernetes.io/rbd"), "Delete", &[]), &[]),
         // CSI-T02, and BEAT-PV-8
         ("CSI-T02", of(Some(DRIVER), "Delete", &[foreign]), &[foreign, EXTERNAL_FINALIZER]),
@@ -419,7 +419,7 @@ fn what_ends_is_noticed_at_once() {
     assert_eq!(world.took(), Vec::<String>::new(), "PV-T06");
 }
 
-/// CSI-T19: the storage is deleted, but its volume could not be. Another call finds nothing, and none is needed.
+/// CSI-T19: the storage is deleted, but the volume object could not be. Another call would find nothing, and is not needed.
 #[test]
 fn a_deletion_of_the_volume_that_fails_is_repeated() {
     let mut world = World::new(deleters());
@@ -444,7 +444,7 @@ fn a_deletion_of_the_volume_that_fails_is_repeated() {
     assert_ne!(world.get("v")["metadata"]["deletionTimestamp"], Value::Null);
 }
 
-/// PV-T42 once more: the claim exists, and the watch has not delivered it.
+/// PV-T42 once more: the claim exists, but the watch has not delivered it.
 #[test]
 fn a_claim_that_only_a_live_read_knows_holds_its_volume() {
     let mut world = World::new(deleters());
@@ -560,7 +560,7 @@ fn failures_are_shown_and_tried_again_later_and_later() {
     assert_eq!(world.get("v")["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
 }
 
-/// CSI-T11 to T13, and what only a live list knows.
+/// CSI-T11 to T13, and attachments that only a live list has.
 #[test]
 fn what_is_attached_is_not_destroyed() {
     let attached = |node: &str| format!("persistentvolume v is still attached to node {node}");
@@ -595,7 +595,7 @@ fn what_is_attached_is_not_destroyed() {
     assert_eq!(world.calls(), 1);
 }
 
-/// BEAT-CSI-7, and folders within folders.
+/// BEAT-CSI-7, and directories inside directories.
 #[test]
 fn shared_storage_is_not_destroyed() {
     for (one, other, shared) in [
@@ -665,7 +665,7 @@ fn a_driver_that_does_not_answer_gets_a_bounded_number_of_calls() {
     assert_eq!(next.count(), 1);
 }
 
-/// BEAT-PV-10, whatever became of them.
+/// BEAT-PV-10: nothing is remembered, whatever happened to them.
 #[test]
 fn nothing_is_remembered_of_volumes_that_are_gone() {
     let mut world = World::new(deleters());

@@ -1,4 +1,4 @@
-//! Keys of roles: from STS for a token of the cluster, from an endpoint beside the container, or from the instance.
+//! Keys of roles: from STS in exchange for a token of the cluster, from an endpoint beside the container, or from the instance.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::cloud::{MAX_ANSWER_BYTES, shortened};
 
 const STS_VERSION: &str = "2011-06-15";
 
-/// Keys, and when they expire (RFC 3339) if that is said.
+/// Keys with their expiry (RFC 3339), if it is known.
 type RoleCredentials = (Credentials, Option<String>);
 
 #[derive(Deserialize)]
@@ -73,7 +73,7 @@ struct RefusalError {
     message: String,
 }
 
-/// How long to use keys that expire at this time.
+/// Returns how long to use keys that expire at this time.
 pub(super) fn kept(expiration: Option<&str>) -> Result<Duration, String> {
     let Some(text) = expiration else { return Ok(ROLE_KEPT) };
     let expires: jiff::Timestamp =
@@ -98,7 +98,7 @@ async fn ask(client: &Https, request: http::request::Builder, body: String) -> R
     Err(format!("it answered {status}: {why}"))
 }
 
-/// Assumes a role (ARN and name of the session) with the token in a file, which is renewed in place.
+/// Assumes a role (ARN and session name) with the token in a file, which is renewed in place.
 pub(super) async fn of_web_identity(
     client: &Https,
     endpoint: &str,
@@ -124,7 +124,7 @@ pub(super) async fn of_web_identity(
     Ok(RoleKeys { access_key_id, secret_access_key, token: session_token, expiration }.into())
 }
 
-/// The keys that an endpoint beside the container has for it.
+/// Returns the keys that an endpoint beside the container has for it.
 pub(super) async fn of_container(
     client: &Https,
     url: &str,
@@ -143,7 +143,7 @@ pub(super) async fn of_container(
     role_keys(&answer)
 }
 
-/// The keys of this instance's role.
+/// Returns the keys of this instance's role.
 pub(super) async fn of_instance(client: &Https, metadata: &str) -> Result<RoleCredentials, String> {
     const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
     let ask = async |method: Method, path: &str, header: (&'static str, &str)| {
@@ -163,7 +163,7 @@ pub(super) async fn of_instance(client: &Https, metadata: &str) -> Result<RoleCr
     role_keys(&keys)
 }
 
-/// Reads keys, without repeating them in an error.
+/// Parses keys, without repeating them in an error.
 fn role_keys(text: &str) -> Result<RoleCredentials, String> {
     let keys: RoleKeys = serde_json::from_str(text).map_err(|error| {
         format!("the answer is malformed at line {}, column {}", error.line(), error.column())

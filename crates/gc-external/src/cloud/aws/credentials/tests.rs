@@ -15,7 +15,7 @@ fn of(variables: &[(&str, &str)]) -> Result<Origin, String> {
     choose(&variable, "eu-central-1")
 }
 
-/// What the environment names counts, or is an error; it is never passed over for the role of the instance.
+/// A source that the environment names is used or is an error; it is never skipped in favour of the instance's role.
 #[test]
 fn the_environment_chooses_the_origin() {
     let keys = |session_token: Option<&str>| {
@@ -87,10 +87,10 @@ fn the_environment_chooses_the_origin() {
     }
 }
 
-/// Path, the header `authorization`, and body of each request.
+/// Path, `authorization` header, and body of each request.
 type Asked = Arc<Mutex<Vec<(String, String, String)>>>;
 
-/// A server on this machine that gives these answers by path.
+/// Starts a server on this machine that gives these answers by path.
 async fn serve(answers: &'static [(&'static str, u16, &'static str)]) -> (String, Asked) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -152,7 +152,7 @@ async fn a_web_identity_assumes_its_role() {
     }
     let form = "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr\
         &RoleSessionName=me&WebIdentityToken=a.b%2Bc";
-    // Once: keys are used for minutes.
+    // Only once, because keys are used for minutes.
     assert_eq!(*asked.lock().unwrap(), [("/".to_owned(), String::new(), form.to_owned())]);
 
     const DENIED: &str = "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized</Message>\
@@ -168,7 +168,7 @@ async fn a_web_identity_assumes_its_role() {
     assert!(why.ends_with("the answer is malformed"), "{why}");
 }
 
-/// EKS Pod Identity: the agent of the node has keys for a token that it knows.
+/// EKS Pod Identity: the agent of the node returns keys for a token that it knows.
 #[tokio::test]
 async fn a_container_asks_its_endpoint() {
     const KEYS: &str =

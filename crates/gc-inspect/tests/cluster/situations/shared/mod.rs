@@ -1,4 +1,4 @@
-//! Situations that people ask about, and the server on which they are created. Shared by path with the tests of the binary.
+//! Situations that users ask about, and the server on which they are created. Shared by path with the tests of the binary.
 
 mod further;
 mod objects;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Level, Version};
 use crate::kinds::access::{at, flag, integer, list, members, text};
 
-/// Feature of a pod that its level does not allow.
+/// Feature of a pod that the level does not permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) reason: &'static str,
@@ -25,18 +25,18 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A pod as checks see it.
+/// A pod, as checks see it.
 struct Pod<'a> {
     metadata: &'a Value,
     spec: &'a Value,
     containers: Vec<&'a Value>,
-    /// The minor version whose standard is meant.
+    /// Minor version whose standard applies.
     minor: u32,
 }
 
 type Check = fn(&Pod<'_>) -> Option<Violation>;
 
-/// The checks of the baseline, and which of them the restricted level replaces, from which minor version on.
+/// Checks of the baseline level, with the minor version from which the restricted level replaces them.
 const BASELINE: [(Check, u32); 12] = [
     (app_armor, NEVER),
     (capabilities, 22),
@@ -51,7 +51,7 @@ const BASELINE: [(Check, u32); 12] = [
     (sysctls, NEVER),
     (host_process, NEVER),
 ];
-/// The checks of the restricted level.
+/// Checks of the restricted level.
 const RESTRICTED: [Check; 7] = [
     privilege_escalation,
     all_capabilities,
@@ -61,7 +61,7 @@ const RESTRICTED: [Check; 7] = [
     run_as_user,
     any_seccomp,
 ];
-/// No version replaces the check.
+/// Version of a check that is never replaced.
 const NEVER: u32 = u32::MAX;
 
 /// Returns the violations of a pod at a level.
@@ -85,7 +85,7 @@ pub(super) fn violations(level: Level, version: Version, metadata: &Value, spec:
 }
 
 impl<'a> Pod<'a> {
-    /// The names of the containers for which this holds.
+    /// Returns the names of the containers that satisfy a condition.
     fn named(&self, is_bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers.iter().filter(|container| is_bad(container)).map(|c| text(c, &["name"])).collect()
     }
@@ -94,7 +94,7 @@ impl<'a> Pod<'a> {
         self.minor >= 25 && text(self.spec, &["os", "name"]) == "windows"
     }
 
-    /// Pods with a user namespace of their own may do more, since 1.35.
+    /// Reports whether the pod has its own user namespace, which permits more since 1.35.
     fn has_own_users(&self) -> bool {
         self.minor >= 35 && flag(self.spec, &["hostUsers"]) == Some(false)
     }
@@ -113,7 +113,7 @@ fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// The pod, its containers, or both, as those that set something.
+/// Names the pod, its containers, or both, as the places where a field is set.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names.is_empty()) {
         (false, true) => None,
@@ -348,7 +348,7 @@ fn se_linux(pod: &Pod<'_>) -> Option<Violation> {
     violation("seLinuxOptions", detail)
 }
 
-/// The type of a seccomp profile that is set and not allowed, or nothing; and whether one is set.
+/// Returns the type of a seccomp profile that is set but not permitted, and whether a profile is set at all.
 fn seccomp_profile(holder: &Value) -> (Option<String>, bool) {
     let Some(profile) = at(holder, &["securityContext", "seccompProfile"]) else { return (None, false) };
     let kind = text(profile, &["type"]);
@@ -368,7 +368,7 @@ fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
     if pod.minor >= 19 { explicit_seccomp(pod) } else { seccomp_annotations(pod) }
 }
 
-/// Before there was a field for it.
+/// Checks the annotations that preceded the field.
 fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     let keys = std::iter::once("seccomp.security.alpha.kubernetes.io/pod".to_owned()).chain(
         pod.containers.iter().map(|container| {
@@ -413,7 +413,7 @@ fn any_seccomp(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 fn sysctls(pod: &Pod<'_>) -> Option<Violation> {
-    /// Allowed sysctls, with the first minor version that allows each.
+    /// Permitted sysctls, with the first minor version that permits each.
     const ALLOWED: [(&str, u32); 12] = [
         ("kernel.shm_rmid_forced", 0),
         ("net.ipv4.ip_local_port_range", 0),

@@ -1,4 +1,4 @@
-//! Sum of a pod's requests, and its usage in quotas.
+//! Sums of a pod's requests, and its usage in quotas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) type Amounts = BTreeMap<String, Quantity>;
 /// Resources that every container must specify if a quota limits them.
 const ASKED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
-/// The amounts in a list of resources.
+/// Reads the amounts in a list of resources.
 pub(crate) fn amounts(list: Option<&Members>) -> Amounts {
     let read = |(name, value): (&String, &Value)| Some((name.clone(), quantity::of(value)?.ok()?));
     list.into_iter().flatten().filter_map(read).collect()
@@ -37,15 +37,15 @@ fn raise(to: &mut Amounts, others: &Amounts) {
     }
 }
 
-/// Requests and limits of a whole pod: its containers together, or the init container that needs more, or what it
-/// says about itself; and its overhead.
+/// Returns requests and limits of a whole pod: of its containers together, of the init container that needs more, or those of the
+/// pod itself; plus its overhead.
 pub(crate) fn totals(pod: &Value) -> (Amounts, Amounts) {
     let overhead = amounts(members(pod, &["spec", "overhead"]));
     let mut requests = total(pod, "requests");
     add(&mut requests, &overhead);
     let mut limits = total(pod, "limits");
     for (name, amount) in &overhead {
-        // Without a limit a pod is not limited by its overhead either.
+        // A pod without a limit does not get one from its overhead.
         if let Some(limit) = limits.get_mut(name).filter(|limit| !limit.is_zero()) {
             *limit = *limit + *amount;
         }
@@ -59,7 +59,7 @@ fn total(pod: &Value, field: &str) -> Amounts {
     for container in list(pod, &["spec", "containers"]) {
         add(&mut sum, &of(container));
     }
-    // Init containers run one after the other, beside those before them that never end.
+    // Init containers run in sequence, alongside earlier ones that never end.
     let (mut lasting, mut peak) = (Amounts::new(), Amounts::new());
     for container in list(pod, &["spec", "initContainers"]) {
         let mut here = of(container);
@@ -112,7 +112,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     found
 }
 
-/// Reports whether a quota that bounds this asks containers for it.
+/// Reports whether containers must specify a resource that a quota limits.
 pub(super) fn is_asked(name: &str) -> bool {
     ASKED.contains(&name)
 }
@@ -143,7 +143,7 @@ pub(super) fn unspecified(pod: &Value, bounded: &BTreeSet<&str>) -> Option<Strin
     (!texts.is_empty()).then(|| format!("must specify {}", texts.join("; ")))
 }
 
-/// Reports whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` select by.
+/// Reports whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` distinguish.
 pub(super) fn ends(pod: &Value) -> bool {
     at(pod, &["spec", "activeDeadlineSeconds"]).is_some()
 }

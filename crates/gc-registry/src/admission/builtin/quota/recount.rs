@@ -1,4 +1,4 @@
-//! Periodic recount of quota usage, because a deletion does not return the usage of its object.
+//! Periodically recounts the usage of quotas, because a deletion does not return the usage of its object.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::resource::ResourceDefinition;
 use crate::storage::{Condition, KeyValue, RangeOptions, Transaction, Write};
 
 impl Registry {
-    /// Brings the status of all quotas up to date. A quota that is charged meanwhile is left for the next time.
+    /// Updates the status of all quotas. A quota that is charged concurrently is left for the next time.
     pub(crate) fn recount_quotas(&self) -> Result<(), ApiError> {
         let catalog = self.catalog();
         let Some(definition) = catalog.find("", "v1", "resourcequotas").filter(|_| self.config.counts_quotas)
@@ -43,14 +43,14 @@ impl Registry {
         answer.map(|answer| answer.items).map_err(persist::storage_error)
     }
 
-    /// Returns the limits of a quota, and their usage.
+    /// Returns the limits of a quota, and the usage of the limited resources.
     fn counted(&self, quota: &Value) -> Result<(Value, Value), ApiError> {
         let hard = pods::amounts(members(quota, &["spec", "hard"]));
         let mut used: Amounts = hard.keys().map(|name| (name.clone(), Quantity::default())).collect();
         let namespace = text(quota, &["metadata", "namespace"]);
         let catalog = self.catalog();
         for group in catalog.groups() {
-            // All versions of a resource are stored alike.
+            // All versions of a resource are stored in the same form.
             let Some(version) = group.versions.first() else { continue };
             for resource in version.resources.iter().filter(|resource| bounds(&hard, resource)) {
                 for stored in self.stored_under(&persist::collection_prefix(resource, namespace))? {
@@ -67,7 +67,7 @@ impl Registry {
     }
 }
 
-/// Reports whether a quota bounds anything of a resource.
+/// Reports whether a quota limits anything about a resource.
 fn bounds(hard: &Amounts, resource: &ResourceDefinition) -> bool {
     if !resource.namespaced() || !resource.has_verb("create") {
         return false;

@@ -1,10 +1,10 @@
-//! The Secrets that a pod refers to.
+//! Secrets that a pod refers to.
 
 use serde_json::Value;
 
 use crate::kinds::access::{list, text};
 
-/// Where a volume of a pod names its Secret.
+/// Fields of a volume that name its Secret.
 const IN_VOLUMES: [&[&str]; 10] = [
     &["azureFile", "secretName"],
     &["cephfs", "secretRef", "name"],
@@ -18,7 +18,7 @@ const IN_VOLUMES: [&[&str]; 10] = [
     &["storageos", "secretRef", "name"],
 ];
 
-/// The lists of a pod's containers, and what a refusal calls one of them.
+/// Lists of a pod's containers, and the word for one of them in messages.
 const CONTAINERS: [(&str, &str); 2] = [("initContainers", "init container"), ("containers", "container")];
 const EPHEMERAL: (&str, &str) = ("ephemeralContainers", "ephemeral container");
 
@@ -38,7 +38,7 @@ pub(super) fn has_any(pod: &Value) -> bool {
     pulls.chain(of_containers).chain(of_volumes).chain(projected).any(|name| !name.is_empty())
 }
 
-/// The Secrets that the environment of a container is taken from, each with its variable, or "" for all of its keys.
+/// Returns the Secrets that a container's environment refers to, each with its variable, or with "" if all of its keys are used.
 fn of_environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
     let single = list(container, &["env"])
         .iter()
@@ -51,7 +51,7 @@ fn of_environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
     single.chain(whole)
 }
 
-/// Why a pod may not refer to a Secret that its account does not name.
+/// Returns the reason why a pod may not refer to a Secret that its account does not list.
 pub(super) fn refusal(pod: &Value, account: &Value) -> Option<String> {
     let owner = text(account, &["metadata", "name"]);
     let volumes = list(pod, &["spec", "volumes"]).iter().filter(|volume| !volume["secret"].is_null());
@@ -74,7 +74,7 @@ pub(super) fn refusal(pod: &Value, account: &Value) -> Option<String> {
     ))
 }
 
-/// The same for its ephemeral containers.
+/// Returns such a reason for the pod's ephemeral containers.
 pub(super) fn ephemeral_refusal(pod: &Value, account: &Value) -> Option<String> {
     refusal_of_containers(pod, account, EPHEMERAL)
 }

@@ -1,4 +1,4 @@
-//! The certificate with which a request is answered, and the times that the status repeats of it.
+//! Validation of the issued certificate, and of the times that the status repeats from it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,13 +10,13 @@ use crate::kinds::x509::{CertificateFacts, CertificateRequest};
 
 const CHAIN_MAX_BYTES: usize = 100 * 1024;
 const LIFETIME_SECONDS_MIN: i64 = 60 * 60;
-/// Farthest from now that a certificate may begin to be valid.
+/// Maximum distance from now of the start of a certificate's validity.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// Least time between the start of renewals and either end of a certificate.
+/// Minimum time between the start of renewals and either end of a certificate.
 const MARGIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Checks the status that issues a certificate. Everything but the names of the first certificate is reported alone, as upstream
-/// does.
+/// Checks the status that issues a certificate. An error is reported by itself, as upstream does, except for errors in the names of
+/// the first certificate.
 pub(super) fn check(status: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut Report) {
     let chain = status.get("certificateChain");
     if chain.text().len() > CHAIN_MAX_BYTES {
@@ -54,7 +54,7 @@ pub(super) fn check(status: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut R
     }
     for block in blocks {
         if block.label != "CERTIFICATE" {
-            // The word is upstream's.
+            // The typo is upstream's.
             let why = "issued certificate chain must consist entirely of CERTFICATE PEM blocks";
             return report.invalid(&chain, why);
         }
@@ -64,7 +64,7 @@ pub(super) fn check(status: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut R
     }
 }
 
-/// The names in the first certificate of a chain.
+/// Checks the names in the first certificate of a chain.
 fn names(leaf: &CertificateFacts, chain: &Field<'_, '_>, report: &mut Report) {
     for name in &leaf.names.dns_names {
         let mut refuse = |why: &str| report.invalid_text(chain, name, why);
@@ -85,7 +85,7 @@ fn names(leaf: &CertificateFacts, chain: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether a text is an address of email, alone or in angle brackets after a name.
+/// Reports whether a text is an email address, by itself or in angle brackets after a name.
 fn is_email_address(text: &str) -> bool {
     let text = text.trim();
     let address = match text.strip_suffix('>').map(|text| text.rsplit_once('<')) {
@@ -105,14 +105,14 @@ fn is_email_address(text: &str) -> bool {
     (is_quoted || local.split('.').all(is_atom)) && (is_literal || domain.split('.').all(is_atom))
 }
 
-/// The times of a status that issues a certificate.
+/// Times in a status that issues a certificate.
 struct Times {
     not_before: Timestamp,
     begin_refresh_at: Timestamp,
     not_after: Timestamp,
 }
 
-/// The times, if all are there; those that are not are reported.
+/// Returns the times if all are present; reports missing ones.
 fn required_times(status: &Field<'_, '_>, report: &mut Report) -> Option<Times> {
     let mut time = |name: &str, why: &str| {
         let field = status.get(name);
@@ -130,7 +130,7 @@ fn required_times(status: &Field<'_, '_>, report: &mut Report) -> Option<Times> 
     Some(Times { not_before: not_before?, begin_refresh_at: begin_refresh_at?, not_after: not_after? })
 }
 
-/// Checks times against the certificate and the request. The error names the field of the status, the value and the reason.
+/// Checks times against the certificate and the request. The error contains the field of the status, the value and the reason.
 fn validity(
     leaf: &CertificateFacts,
     times: &Times,
@@ -153,7 +153,7 @@ fn validity(
         return refuse("notAfter", times.not_after, why);
     }
     let lifetime = leaf.not_after.saturating_sub(leaf.not_before);
-    // A duration is shown in nanoseconds.
+    // Durations are shown in nanoseconds.
     let shown = || Value::from(lifetime.saturating_mul(1_000_000_000));
     if lifetime < LIFETIME_SECONDS_MIN {
         return Err(("certificateChain", shown(), "leaf certificate lifetime must be >= 1 hour".to_owned()));

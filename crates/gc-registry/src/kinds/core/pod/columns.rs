@@ -22,7 +22,7 @@ pub(super) const COLUMNS: &[Column] = &[
     H::wide("Readiness Gates", F("api.core.v1.PodSpec", "readinessGates")),
 ];
 
-/// Restarts, and when the last one was.
+/// Number of restarts, and time of the last one.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -44,7 +44,7 @@ struct Summary {
     restarts: Restarts,
 }
 
-/// The cells of a pod.
+/// Returns the cells of a pod.
 pub(super) fn cells(row: &Row<'_>) -> Vec<Value> {
     let total = row.list(&["spec", "containers"]).len()
         + row.list(&["spec", "initContainers"]).iter().filter(|container| is_sidecar(container)).count();
@@ -106,7 +106,7 @@ fn is_condition_true(row: &Row<'_>, kind: &str) -> bool {
         .any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "True")
 }
 
-/// Reports whether an init container is not done yet, and the restarts of those that keep running.
+/// Reports whether an init container is not finished; also returns the restarts of those that keep running.
 fn init_containers(row: &Row<'_>, summary: &mut Summary) -> (bool, Restarts) {
     let specs = row.list(&["spec", "initContainers"]);
     let mut sidecars = Restarts::default();
@@ -153,7 +153,7 @@ fn containers(row: &Row<'_>, summary: &mut Summary) {
             summary.ready += 1;
         }
     }
-    // One container is done, another one works on.
+    // One container has completed, another one is still running.
     if summary.reason == "Completed" && running {
         summary.reason = if is_condition_true(row, "Ready") { "Running" } else { "NotReady" }.into();
     }

@@ -4,11 +4,11 @@ use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::{GRACE, pod_spec};
 use crate::kinds::shared::resources::{is_huge_page, of_containers};
 
-/// A pod: the template's defaults, and those that only a pod gets.
+/// Sets the defaults of a pod: those of a template, and those that only a pod has.
 pub(super) fn pod(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         pod_spec(spec);
-        // Templates keep a negative period; a pod gets a second.
+        // Templates keep a negative period; in a pod, it becomes one second.
         if spec.get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
             spec.insert(GRACE.into(), 1.into());
         }
@@ -33,7 +33,7 @@ pub(super) fn pod(members: &mut Members) {
     }
 }
 
-/// The older name of a pod's address is the first of all of its addresses, and wins where the two differ.
+/// Synchronizes the older name of a pod's address with the first of all of its addresses; the older name wins if they differ.
 fn addresses(status: &mut Members) {
     let text = |value: Option<&Value>| {
         value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
@@ -51,7 +51,7 @@ fn addresses(status: &mut Members) {
     }
 }
 
-/// Requests that are not given are the limits.
+/// Sets missing requests to the limits.
 fn request_limits(container: &mut Members) {
     let Some(resources) = existing(container, "resources") else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
@@ -62,8 +62,8 @@ fn request_limits(container: &mut Members) {
     }
 }
 
-/// Fills in resources of a pod that specifies some of its own: limits of huge pages are the sum of its
-/// containers' limits, requests the sum of their requests or else its limits.
+/// Sets resources of a pod that specifies some of its own: limits of huge pages are the sums of its containers' limits; requests
+/// are the sums of their requests, or else its own limits.
 fn whole_resources(spec: &mut Members) {
     let given = |list: &str| {
         let lists = spec.get("resources").and_then(|resources| resources.get(list));

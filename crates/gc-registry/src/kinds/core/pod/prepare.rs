@@ -3,7 +3,7 @@
 use crate::kinds::prelude::*;
 use crate::metadata::quantity;
 
-/// A new pod is pending, of a class, and maybe held back by gates.
+/// Initializes the status of a new pod: pending, with its class, and possibly waiting for gates.
 pub(super) fn create(object: &mut Value, context: &Context<'_>) {
     let class = quality_of_service(object);
     let mut status = json!({"phase": "Pending", "qosClass": class});
@@ -17,8 +17,8 @@ pub(super) fn create(object: &mut Value, context: &Context<'_>) {
     put(object, &["status"], status);
 }
 
-/// The quality of service of a pod: `Guaranteed` when every container has equal requests and limits of CPU and
-/// memory, `BestEffort` when none has any, else `Burstable`.
+/// Returns the quality of service of a pod: `Guaranteed` if every container has equal requests and limits of CPU and memory,
+/// `BestEffort` if none has any, otherwise `Burstable`.
 pub(crate) fn quality_of_service(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let read = |resources: Option<&Value>, kind: &str, name: &str| {
@@ -54,9 +54,9 @@ pub(crate) fn quality_of_service(pod: &Value) -> &'static str {
     }
 }
 
-/// The status of a pod, as its kubelet writes it.
+/// Prepares a status update, as sent by a kubelet.
 pub(super) fn status(new: &mut Value, old: &Value) {
-    // Old kubelets send owners and the mark of deletion back as they last saw them.
+    // Old kubelets send back owners and the deletion mark as they last saw them.
     for key in ["ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         keep_metadata(new, old, key);
     }
@@ -79,8 +79,8 @@ pub(super) fn ephemeral_containers(new: &mut Value, old: &Value) {
     }
 }
 
-/// Only the resources of the pod and its containers change, and how they may be changed. Containers that are others than
-/// before stay for validation to refuse.
+/// Restores everything except the resources of the pod and its containers, and their resize policies. Containers that have been
+/// replaced stay, so that validation refuses them.
 pub(super) fn resize(new: &mut Value, old: &Value) {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
     let wanted = new.get("spec").cloned().unwrap_or_else(|| json!({}));

@@ -5,7 +5,7 @@ use super::prepare::quality_of_service;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_spec::MIRROR;
 
-/// The resources that can change while containers run.
+/// Resources that can change while containers run.
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// Validates changes of CPU and memory of a running pod and its containers.
@@ -82,7 +82,7 @@ fn whole_pod(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) 
     }
 }
 
-/// Reports whether all containers are where they were.
+/// Reports whether all containers are in their former positions.
 fn is_in_order(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) -> bool {
     let errors = report.errors.len();
     for member in ["containers", "initContainers"] {
@@ -119,7 +119,7 @@ fn init_container(container: &Field<'_, '_>, was: &Field<'_, '_>, report: &mut R
     }
 }
 
-/// No resource that was bounded is without bounds.
+/// Checks that no limit or request was removed.
 fn kept(resources: &Field<'_, '_>, was: &Field<'_, '_>, removed: [&str; 2], report: &mut Report) {
     for (member, why) in ["requests", "limits"].into_iter().zip(removed) {
         let ours = resources.get(member);
@@ -129,10 +129,10 @@ fn kept(resources: &Field<'_, '_>, was: &Field<'_, '_>, removed: [&str; 2], repo
     }
 }
 
-/// Reports whether a container changes elsewhere than in its CPU and memory.
+/// Reports whether a container changes anything other than its CPU and memory.
 fn changes_more(container: &Field<'_, '_>, was: &Field<'_, '_>) -> bool {
     let mut ours = without_compute(container.value());
-    // Upstream compares claims with none at all.
+    // Upstream treats claims as absent in this comparison.
     remove(&mut ours, &["resources", "claims"]);
     ours != without_compute(was.value())
 }

@@ -1,4 +1,4 @@
-//! Addresses and ranges that are accepted, and not written as they should be.
+//! Warnings about addresses and ranges that are accepted but not in canonical form.
 
 use std::net::IpAddr;
 
@@ -36,14 +36,14 @@ pub(crate) fn cidr(path: &str, range: &str, texts: &mut Vec<String>) {
     }
 }
 
-/// Each address of a list of texts.
+/// Checks each address in a list of texts.
 pub(crate) fn ips(path: &str, addresses: &[Value], texts: &mut Vec<String>) {
     for (index, address) in addresses.iter().enumerate() {
         ip(&format!("{path}[{index}]"), address.as_str().unwrap_or_default(), texts);
     }
 }
 
-/// Each range of a list of texts.
+/// Checks each range in a list of texts.
 pub(crate) fn cidrs(path: &str, ranges: &[Value], texts: &mut Vec<String>) {
     for (index, range) in ranges.iter().enumerate() {
         cidr(&format!("{path}[{index}]"), range.as_str().unwrap_or_default(), texts);

@@ -1,11 +1,11 @@
-//! Labels of nodes that have newer names, wherever nodes are selected.
+//! Warnings about node labels that have newer names, wherever nodes are selected.
 
 use serde_json::Value;
 
 use crate::kinds::access::{at, list, text};
 use crate::metadata::names::label_value;
 
-/// Returns upstream's message about a label that it no longer uses.
+/// Returns upstream's message about a node label that it no longer uses.
 pub(crate) fn message(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -28,13 +28,13 @@ pub(crate) fn message(label: &str) -> Option<&'static str> {
     })
 }
 
-/// The old labels among the keys of a map, with what is said of each.
+/// Returns the old labels among the keys of a map, with their messages.
 pub(crate) fn in_map(map: Option<&Value>) -> impl Iterator<Item = (&String, &'static str)> + use<'_> {
     let members = map.and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(label, _)| Some((label, message(label)?)))
 }
 
-/// A term of a node selector; `values` asks for values that no label can have, too.
+/// Checks a term of a node selector; with `values`, also for values that no label can have.
 pub(crate) fn in_term(path: &str, term: &Value, values: bool, texts: &mut Vec<String>) {
     for (index, expression) in list(term, &["matchExpressions"]).iter().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
@@ -53,7 +53,7 @@ pub(crate) fn in_term(path: &str, term: &Value, values: bool, texts: &mut Vec<St
     }
 }
 
-/// A label selector over nodes.
+/// Checks a label selector for nodes.
 pub(crate) fn in_selector(path: &str, selector: Option<&Value>, texts: &mut Vec<String>) {
     let Some(selector) = selector else { return };
     in_term(path, selector, false, texts);

@@ -1,4 +1,4 @@
-//! Pods and their templates.
+//! Warnings about pods and their templates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const NO_SELECTOR: &str = "labelSelector: a null labelSelector results in matchi
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// A pod or a template; `path` is where the template stands, empty for a pod.
+/// Checks a pod or a template; `path` is the position of the template, empty for a pod.
 pub(crate) fn pod(path: &str, pod: &Value, texts: &mut Vec<String>) {
     let Some(spec) = pod.get("spec") else { return };
     let spec_path = super::below(path, "spec");
@@ -49,7 +49,7 @@ pub(crate) fn pod(path: &str, pod: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// Old labels of nodes, and constraints that select no pods.
+/// Warns about old node labels, and about constraints that select no pods.
 fn nodes(path: &str, spec: &Value, texts: &mut Vec<String>) {
     for (label, message) in node_labels::in_map(at(spec, &["nodeSelector"])) {
         texts.push(format!("{path}.nodeSelector[{label}]: {message}"));
@@ -105,7 +105,7 @@ fn names_of_hosts_and_secrets(path: &str, spec: &Value, texts: &mut Vec<String>)
     }
 }
 
-/// All containers of a spec with their paths, in upstream's order.
+/// Returns all containers of a spec with their paths, in upstream's order.
 fn all_containers<'s>(path: &str, spec: &'s Value) -> Vec<(String, &'s Value)> {
     let kinds = ["initContainers", "containers", "ephemeralContainers"].into_iter();
     kinds
@@ -140,7 +140,7 @@ fn containers(path: &str, spec_path: &str, pod: &Value, texts: &mut Vec<String>)
     }
 }
 
-/// Variables that are set twice, unless the second continues the first.
+/// Warns about variables that are set twice, unless the second value uses the first.
 fn variables(path: &str, container: &Value, texts: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (index, variable) in list(container, &["env"]).iter().enumerate() {
@@ -157,7 +157,7 @@ fn variables(path: &str, container: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// Ports of any containers that are the same, or may be.
+/// Warns about ports of any containers that are equal, or may conflict.
 fn ports(path: &str, spec: &Value, texts: &mut Vec<String>) {
     let containers = all_containers(path, spec);
     let all: Vec<(String, &Value)> = containers
@@ -208,7 +208,7 @@ fn ports(path: &str, spec: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// A port as Go prints its type.
+/// Formats a port as Go prints its type.
 fn printed(port: &Value) -> String {
     let number = |key: &str| integer(port, &[key]).unwrap_or_default();
     format!(
@@ -221,7 +221,7 @@ fn printed(port: &Value) -> String {
     )
 }
 
-/// Terms that select no pods.
+/// Warns about terms that select no pods.
 fn affinity(path: &str, spec: &Value, texts: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         for (index, term) in list(spec, &["affinity", kind, REQUIRED]).iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Volumes of pods, and persistent ones.
+//! Warnings about volumes of pods, and persistent volumes.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::fractional;
 use crate::kinds::access::{at, list, text};
 use crate::metadata::names::quoted;
 
-/// Sources of volumes that do nothing any more: the name in a volume, since when deprecated, since when gone.
+/// Sources of volumes that no longer work: name in a volume, version of deprecation, version of removal.
 const GONE_SOURCES: [(&str, &str, &str); 8] = [
     ("photonPersistentDisk", "v1.11", "v1.16+"),
     ("scaleIO", "v1.16", "v1.22+"),
@@ -23,7 +23,7 @@ pub(crate) fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut 
         texts.push(format!("{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"));
     }
     for (source, deprecated, gone) in GONE_SOURCES {
-        // Upstream does not warn of these two in persistent volumes.
+        // Upstream does not warn about these two in persistent volumes.
         let is_silent = !in_pod && matches!(source, "flocker" | "quobyte");
         if !is_silent && at(volume, &[source]).is_some() {
             let name = if source == "storageos" { "storageOS" } else { source };
@@ -32,7 +32,7 @@ pub(crate) fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut 
     }
 }
 
-/// A claim's spec, or that of a template of one.
+/// Checks the spec of a claim, or of a claim template.
 pub(crate) fn claim(path: &str, spec: Option<&Value>, texts: &mut Vec<String>) {
     for kind in ["requests", "limits"] {
         let resources = spec.and_then(|spec| at(spec, &["resources", kind]));
@@ -60,7 +60,7 @@ pub(crate) fn volumes(path: &str, spec: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// A file of a volume, and what it comes from if that is worth saying.
+/// A file of a volume, and its origin if that is worth mentioning.
 struct Source {
     path: String,
     from: String,
@@ -81,7 +81,7 @@ fn paths_of(items: &[Value], from: &str) -> Vec<Source> {
     items.iter().map(|item| source(text(item, &["path"]), from)).collect()
 }
 
-/// Says which files stand in the way of others: the same path, or one below another.
+/// Warns about files that conflict: with the same path, or one below the other.
 fn overlaps(volume: &Value, what: &str, paths: Vec<Source>, texts: &mut Vec<String>) {
     let mut seen: Vec<Source> = Vec::new();
     for new in paths {

@@ -1,4 +1,4 @@
-//! When we and the world agree.
+//! Cases in which our decisions and the cluster agree or disagree.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use gc_types::{
@@ -9,7 +9,7 @@ use super::*;
 
 const WINDOW: i64 = 1_000;
 
-/// A graph with scripted knowledge.
+/// A graph with scripted answers.
 #[derive(Default)]
 struct ScriptedGraph {
     deleting: BTreeMap<Uid, bool>,
@@ -109,7 +109,7 @@ const STAYS: DeletionState =
 const DELETING: DeletionState = DeletionState { deleting: true, ..STAYS };
 const WAITING: DeletionState = DeletionState { foreground: true, ..DELETING };
 
-/// `agreed kind name`, after the window is over.
+/// Returns the comparisons that are due at a time, as `agreed kind name`.
 fn compared(comparator: &mut Comparator, graph: &ScriptedGraph, at: i64) -> Vec<String> {
     let compared = comparator.compare(graph, at);
     compared
@@ -177,7 +177,7 @@ fn what_is_wanted_no_more_says_nothing_and_what_is_decided_again_keeps_its_time(
     for (name, at) in [("a", 0), ("b", 0), ("a", 900), ("c", 900)] {
         comparator.decided(&delete(name), at);
     }
-    // From a deletion to a mere patch: that is another prediction.
+    // Changing from a deletion to a mere patch starts another prediction.
     comparator.decided(&set_owners("c", &["x"]), 1_000);
     assert_eq!(compared(&mut comparator, &graph, 1_500), ["disagreed not-deleted a"]);
     assert_eq!(compared(&mut comparator, &graph, 1_999), [""; 0]);
@@ -187,7 +187,7 @@ fn what_is_wanted_no_more_says_nothing_and_what_is_decided_again_keeps_its_time(
 #[test]
 fn deletions_by_others_count_only_if_owners_could_explain_them() {
     use OwnerState::{Dead, Lives, Unknown};
-    // Owners as the graph knew them then, which of them are seen to go within the window, what it knows at its end.
+    // Owners as the graph knew them at the deletion, the owners removed within the window, and the graph's state at its end.
     for (name, then, removed, later, expected) in [
         ("no owner", &[][..], &[][..], &[][..], &[][..]),
         ("its owner lives: a user did it", &[("o", Lives)], &[], &[("o", Lives)], &[]),
