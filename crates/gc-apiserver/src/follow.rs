@@ -3,7 +3,6 @@
 pub(crate) mod aggregated;
 pub(crate) mod fairness;
 pub(crate) mod list_lengths;
-pub(crate) mod readings;
 
 use std::sync::Arc;
 use std::time::Duration;

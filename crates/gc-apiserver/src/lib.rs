@@ -42,7 +42,6 @@ pub use auth::sessions::{
 pub use auth::tls_settings::{TlsSettingError, TlsSettings};
 pub use auth::tokens::TokenSettings;
 pub use exposition::exposition;
-pub use follow::readings::SharedReadings;
 pub use metrics::catalogues;
 pub use server::config::{AccessConfig, ClusterConfig, ServerConfig};
 pub use server::in_process::{InProcess, WeakInProcess};
@@ -54,6 +53,7 @@ pub use state::Clock;
 pub use state::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };
+pub use state::readings::SharedReadings;
 pub use transport::account::MemoryBudget;
 pub use transport::query::query_pairs;
 pub use transport::streams::CutOff;

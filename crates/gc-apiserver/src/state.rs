@@ -2,6 +2,7 @@
 
 pub(crate) mod extension;
 pub(crate) mod facts;
+pub(crate) mod readings;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,10 +21,10 @@ use crate::auth::access::Access;
 use crate::deadline::Caller;
 use crate::encode::list_lengths::ListLengths;
 use crate::exchange::watching::FrameCache;
-use crate::follow::readings::SharedReadings;
 use crate::metrics::Metrics;
 use crate::state::extension::Extension;
 use crate::state::facts::Facts;
+use crate::state::readings::SharedReadings;
 use crate::transport::clients::Clients;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};

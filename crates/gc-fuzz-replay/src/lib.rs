@@ -122,7 +122,7 @@ impl Mutator {
         let mut input = corpus[self.below(corpus.len())].to_vec();
         for _ in 0..=self.below(4) {
             let other = corpus[self.below(corpus.len())];
-            // Changes of whole words leave each word intact, so many of the results still parse.
+            // Changes of whole words leave each word intact, and many results still parse.
             if self.below(2) == 0 {
                 self.change_words(&mut input, other);
             } else {

@@ -87,7 +87,7 @@ const SCENARIOS: &[Scenario] = &[
             bench.set_owners("Pod/p2@n", &[]).add("Pod/p4@n", &["Secret/a"]).delete("Pod/p3@n", Background);
             bench.run_for(LONG);
         },
-        log: &["read Pod/p3@n", "owners Pod/p1@n []", "owners Pod/p4@n []", "unfinalize Secret/a@n orphan"],
+        log: &["read Pod/p3@n", "read Pod/p2@n", "owners Pod/p1@n []", "owners Pod/p4@n []", "unfinalize Secret/a@n orphan"],
         world: &["Pod/p1@n", "Pod/p2@n", "Pod/p4@n"],
     },
     Scenario {

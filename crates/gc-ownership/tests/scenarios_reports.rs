@@ -86,6 +86,45 @@ fn a_dependent_that_one_event_removes_is_read_before_its_owner_is_done_with_orph
     assert_eq!(bench.world(), ["Pod/p@n"], "{:#?}", bench.log);
 }
 
+/// A second answer has to agree that somebody else has removed the reference, and costs a read.
+#[test]
+fn a_reference_that_somebody_else_removes_from_an_orphan_costs_a_read() {
+    let mut bench = bench();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.script("owners Pod/p@n []", &[failed(), failed()]);
+    bench.delete("Secret/a@n", Orphan);
+    bench.drain();
+    bench.take_log();
+    bench.set_owners("Pod/p@n", &[]);
+    bench.run_for(LONG);
+    let log = bench.take_log();
+    assert_eq!(log.first().map(String::as_str), Some("read Pod/p@n"), "{log:?}");
+    assert_eq!(log.last().map(String::as_str), Some("unfinalize Secret/a@n orphan"), "{log:?}");
+    assert_eq!(bench.world(), ["Pod/p@n"]);
+}
+
+/// Without the reference that the event hides, the owner would be done, and the read after the conflict would find it absent.
+#[test]
+fn a_dependent_whose_reference_one_event_hides_is_orphaned() {
+    for is_marked_first in [false, true] {
+        let mut bench = bench();
+        bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+        let event = reported(&bench, "Pod/p@n", |object| {
+            object.owners = [owner("Secret/absent")].into_iter().collect();
+        });
+        bench.script("read Secret/absent@n", &[failed(), failed(), failed()]);
+        if is_marked_first {
+            bench.delete("Secret/a@n", Orphan);
+            bench.deliver(event);
+        } else {
+            bench.deliver(event);
+            bench.delete("Secret/a@n", Orphan);
+        }
+        bench.run_for(LONG);
+        assert_eq!(bench.world(), ["Pod/p@n"], "{:#?}", bench.log);
+    }
+}
+
 /// A deletion is conditional on the version of such an event; after a conflict the object is read, and the server's answer counts.
 #[test]
 fn an_object_with_an_owner_that_only_one_event_names_is_not_deleted() {

@@ -24,6 +24,8 @@ use crate::story::Story;
 const BEHIND: u64 = 12;
 /// Lead over the server that a list claims.
 const AHEAD: u64 = 7;
+/// Lead that no world catches up with.
+const FAR_AHEAD: u64 = 10_000;
 /// Lies of some worlds by the remainder of their seed; the seeds of all other worlds keep the lie that they had before these were
 /// added.
 const BY_REMAINDER: [(u64, Lie); 10] = [
@@ -336,12 +338,8 @@ pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Serve
         is_other.then(|| living_object(other, salt, server)).flatten()
     };
     let now = server.revision();
-    let changed = |change| {
-        living_object(kind, salt, server).map(|object| LiarEvent::Changed {
-            object,
-            version: now + 1,
-            change,
-        })
+    let changed = |version, change| {
+        living_object(kind, salt, server).map(|object| LiarEvent::Changed { object, version, change })
     };
     match lie {
         Lie::Revived => gone_object(kind, salt, server).map(LiarEvent::Added),
@@ -355,13 +353,14 @@ pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Serve
         Lie::BookmarkAhead => Some(LiarEvent::Progress(now + AHEAD)),
         Lie::BookmarkWhileOrphaning if orphans(server) => Some(LiarEvent::Progress(now + AHEAD)),
         Lie::RemovedLater => removed(now + 1, None),
-        Lie::MarkedWaiting => changed(|object| {
+        Lie::MarkedWaiting => changed(now + 1, |object| {
             object.deletion = DeletionState { deleting: true, foreground: true, ..object.deletion };
         }),
-        Lie::MarkedOrphaning => changed(|object| {
+        Lie::MarkedOrphaning => changed(now + 1, |object| {
             object.deletion = DeletionState { deleting: true, orphan: true, ..object.deletion };
         }),
-        Lie::OwnedByAbsent => changed(|object| {
+        // A later write may give the object a version that is near, on which its deletion is conditional: docs/proof.md excludes that.
+        Lie::OwnedByAbsent => changed(now + FAR_AHEAD, |object| {
             object.owners = vec![OwnerReference {
                 coordinates: Coordinates {
                     api_version: "v1".into(),

@@ -1,10 +1,10 @@
 //! Objects that a list lacks, that one view of them has lost, or whose removal one watch reports. All are suspicions: an owner is
 //! not proven gone, so its dependents are decided only after a second answer; a dependent that is being orphaned is read itself.
 
-use gc_types::{ObjectKey, ResourceVersion};
+use gc_types::{ObjectKey, ObservedObject, OwnerReference, ResourceVersion};
 
 use super::Engine;
-use crate::graph::{Departure, Flag, NodeId, ResourceIndex};
+use crate::graph::{Departure, EdgeId, Flag, NodeId, ResourceIndex};
 
 impl Engine {
     /// Handles a complete list; objects with another mark are not in it.
@@ -58,6 +58,41 @@ impl Engine {
             let orphans = self.waiting.get(&owner).is_some_and(|waiting| waiting.orphan);
             orphans && owner != node && self.graph.matches(edge)
         })
+    }
+
+    /// Returns the references to owners that orphan their dependents that an event or a list shows an object without, although no
+    /// request of ours may have removed them. Like the removal of such an object, that is believed after a read.
+    pub(super) fn dropped_orphaning_owners(
+        &self,
+        node: NodeId,
+        object: &ObservedObject,
+    ) -> Vec<OwnerReference> {
+        let is_ours = self.graph.has(node, Flag::IN_FLIGHT) || self.graph.has(node, Flag::GRANTED);
+        if is_ours || !self.config.awaits_lists || self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let is_dropped = |edge: &EdgeId| {
+            let owner = self.graph.owner(*edge);
+            let orphans = self.waiting.get(&owner).is_some_and(|waiting| waiting.orphan);
+            orphans && owner != node && self.graph.matches(*edge) && {
+                let uid = self.graph.uid(owner);
+                !object.owners.iter().any(|reference| reference.coordinates.uid == uid)
+            }
+        };
+        self.graph.edges_of(node).filter(is_dropped).map(|edge| self.graph.reference(edge)).collect()
+    }
+
+    /// Reports whether an owner orphans its dependents and only a response shows that this object is one of them, in an older version
+    /// than its watch has delivered. The watch may have shown a version that the server never had: without this reference the
+    /// owner would be done, and the object would be deleted instead of orphaned. The reference counts until a read has decided.
+    pub(super) fn hides_from_orphaning_owner(&self, node: NodeId, object: &ObservedObject) -> bool {
+        self.graph.deletion(node) == object.deletion
+            && object.owners.iter().any(|reference| {
+                let uid = &reference.coordinates.uid;
+                let owner = self.graph.find(uid).filter(|&owner| owner != node);
+                owner.and_then(|owner| self.waiting.get(&owner)).is_some_and(|waiting| waiting.orphan)
+                    && !self.graph.edges_of(node).any(|edge| Some(self.graph.owner(edge)) == owner)
+            })
     }
 
     /// Reads an object before anything else is decided about it.

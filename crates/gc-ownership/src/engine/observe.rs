@@ -250,6 +250,27 @@ impl Engine {
                 }
                 if source == Source::Answer && at == resource {
                     self.shown(node, object);
+                    if older && self.hides_from_orphaning_owner(node, object) {
+                        self.absorb(object, resource, None, parity != listing, Source::Correction);
+                        self.reread(node);
+                    }
+                }
+                return;
+            }
+            let dropped = if at == resource && !source.is_answer() {
+                self.dropped_orphaning_owners(node, object)
+            } else {
+                Vec::new()
+            };
+            if !dropped.is_empty() {
+                // Until a read has decided, they count, and its answer does whatever its version.
+                let mut doubted = object.clone();
+                doubted.owners = object.owners.iter().cloned().chain(dropped).collect();
+                doubted.resource_version = ResourceVersion::UNKNOWN;
+                self.absorb(&doubted, resource, None, parity, source);
+                self.reread(node);
+                if source == Source::Watch && comparable && synced {
+                    self.progressed(resource, version);
                 }
                 return;
             }
