@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gc_explain::Catalog;
 use gc_explain::relink::{Backup, Evidence, Relink};
 use gc_inspect::gather::Reading;
 use gc_inspect::output::Answer as _;
@@ -137,12 +138,13 @@ async fn restore(world: &World, objects: &[(String, Value)], namespaces: &[(&str
         assert!(old != new);
         world.send(Method::POST, "/api/v1/namespaces", json!({"metadata": {"name": new}})).await;
     }
+    let mut catalog = world.gatherer().await.catalog;
     for (resource, object) in sorted {
         let Some(object) = as_velero_creates(resource, object, namespaces) else { continue };
         if resource == "namespaces" && !namespaces.is_empty() {
             continue;
         }
-        let path = collection(world, &object).await;
+        let path = collection(world, &mut catalog, &object).await;
         match super::send(&world.client, Method::POST, &path, Some(&object)).await {
             Ok(_) => {}
             Err(error) if error.is(http::StatusCode::CONFLICT) => {}
@@ -152,14 +154,14 @@ async fn restore(world: &World, objects: &[(String, Value)], namespaces: &[(&str
 }
 
 /// Returns the path of an object's collection, once its kind is served.
-async fn collection(world: &World, object: &Value) -> String {
+async fn collection(world: &World, catalog: &mut Catalog, object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     for _ in 0..1_000 {
-        let gatherer = world.gatherer().await;
-        if let Some(resource) = gatherer.catalog.of_kind(text("/apiVersion"), text("/kind")) {
+        if let Some(resource) = catalog.of_kind(text("/apiVersion"), text("/kind")) {
             return resource.path(text("/metadata/namespace"));
         }
         tokio::time::sleep(super::REST).await;
+        *catalog = world.gatherer().await.catalog;
     }
     panic!("{} is never served", text("/kind"))
 }
@@ -195,12 +197,13 @@ fn title(object: &Value) -> String {
 /// Creates objects with the owners that they name.
 struct Builder<'a> {
     world: &'a World,
+    catalog: Catalog,
     uids: BTreeMap<String, (Value, String)>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(world: &'a World) -> Self {
-        Self { world, uids: BTreeMap::new() }
+    async fn new(world: &'a World) -> Self {
+        Self { world, catalog: world.gatherer().await.catalog, uids: BTreeMap::new() }
     }
 
     /// Creates `Kind name` with owners: `Kind name`, and `*` for the controller.
@@ -232,13 +235,13 @@ impl<'a> Builder<'a> {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
             object.pointer_mut(parent).unwrap()[field] = value.clone();
         }
-        let gatherer = self.world.gatherer().await;
-        let is_namespaced =
-            gatherer.catalog.of_kind(api_version, kind).is_some_and(gc_explain::Resource::is_namespaced);
-        if is_namespaced {
+        // Its kind may be served only in a moment.
+        collection(self.world, &mut self.catalog, &object).await;
+        let resource = self.catalog.of_kind(api_version, kind).unwrap();
+        if resource.is_namespaced() {
             object["metadata"]["namespace"] = "shop".into();
         }
-        let path = collection(self.world, &object).await;
+        let path = resource.path(object["metadata"]["namespace"].as_str().unwrap_or_default());
         let created = self.world.send(Method::POST, &path, object.clone()).await;
         let uid = super::uid(&created);
         self.uids.insert(format!("{kind} {name}"), (object, uid.clone()));
@@ -306,8 +309,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Creates three levels, the first at cluster scope, and an object with several owners.
-    async fn custom_resources(&mut self) {
+    /// Defines three kinds, the first at cluster scope.
+    async fn definitions(&mut self) {
         for (kind, plural, scope) in [
             ("Platform", "platforms", "Cluster"),
             ("Tenant", "tenants", "Namespaced"),
@@ -327,6 +330,11 @@ impl<'a> Builder<'a> {
             )
             .await;
         }
+    }
+
+    /// Creates three levels, the first at cluster scope, and an object with several owners.
+    async fn custom_resources(&mut self) {
+        self.definitions().await;
         self.add_custom("Platform", "main", &[]).await;
         self.add_custom("Tenant", "blue", &["Platform main*"]).await;
         self.add_custom("Quota", "small", &["Tenant blue*"]).await;
@@ -336,7 +344,7 @@ impl<'a> Builder<'a> {
 
     async fn add_custom(&mut self, kind: &str, name: &str, owners: &[&str]) {
         let probe = json!({"apiVersion": "acme.dev/v1", "kind": kind, "metadata": {}});
-        collection(self.world, &probe).await;
+        collection(self.world, &mut self.catalog, &probe).await;
         self.add("acme.dev/v1", kind, name, owners, json!({})).await;
     }
 }
@@ -370,7 +378,7 @@ fn shown(found: &Relink) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_velero_restore_is_relinked_as_it_was() {
     let source = World::start(&["-garbage-collector-controller"]).await;
-    Builder::new(&source).shop().await;
+    Builder::new(&source).await.shop().await;
     let before = contents(&source).await;
     let references: usize = owners(&before).values().map(Vec::len).sum();
     assert_eq!(references, 16, "{:#?}", owners(&before));
@@ -404,11 +412,90 @@ async fn a_velero_restore_is_relinked_as_it_was() {
     target.cluster.shutdown().await;
 }
 
+/// Numbers of a generator (splitmix), the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        usize::try_from((mixed ^ (mixed >> 27)) % u64::try_from(limit).unwrap()).unwrap()
+    }
+}
+
+impl Builder<'_> {
+    /// A tree of up to eight objects of several kinds and scopes: each names up to three of those before it, at most one as its
+    /// controller. Returns the number of references.
+    async fn generated(&mut self, tree: usize, numbers: &mut Numbers) -> usize {
+        let template = json!({"metadata": {"labels": {"app": "g"}}, "spec": pod_spec()});
+        let sets = json!({"/spec": {"selector": {"matchLabels": {"app": "g"}}, "template": template, "replicas": 0},
+            "/metadata/labels": {"test": "", "app": "g"}});
+        let kinds = [
+            ("v1", "ConfigMap", json!({})),
+            ("v1", "Secret", json!({})),
+            ("v1", "ServiceAccount", json!({})),
+            ("apps/v1", "ReplicaSet", sets),
+            ("v1", "Pod", json!({"/spec": pod_spec()})),
+            ("acme.dev/v1", "Tenant", json!({})),
+            ("acme.dev/v1", "Quota", json!({})),
+        ];
+        let mut titles = vec![format!("Platform p{tree}")];
+        self.add("acme.dev/v1", "Platform", &format!("p{tree}"), &[], json!({})).await;
+        let mut references = 0;
+        for number in 0..=numbers.below(7) {
+            let (api_version, kind, more) = &kinds[numbers.below(kinds.len())];
+            let mut owners: Vec<String> = Vec::new();
+            for _ in 0..=numbers.below(3) {
+                let owner = &titles[numbers.below(titles.len())];
+                if owners.iter().any(|known| known.trim_end_matches('*') == owner) {
+                    continue;
+                }
+                let controls = owners.is_empty() && numbers.below(2) == 0;
+                owners.push(format!("{owner}{}", if controls { "*" } else { "" }));
+            }
+            references += owners.len();
+            let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+            let name = format!("g{tree}-{number}");
+            self.add(api_version, kind, &name, &owners, more.clone()).await;
+            titles.push(format!("{kind} {name}"));
+        }
+        references
+    }
+}
+
+/// Fifty generated trees lose all of their references in a restore, and have each of them again, as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_references_of_generated_trees_are_restored() {
+    let source = World::start(&["-garbage-collector-controller"]).await;
+    source.send(Method::POST, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let mut builder = Builder::new(&source).await;
+    builder.definitions().await;
+    let (mut numbers, mut references) = (Numbers(38), 0);
+    for tree in 0..50 {
+        references += builder.generated(tree, &mut numbers).await;
+    }
+    let before = contents(&source).await;
+    let own = owners(&before);
+    assert_eq!((references, own.values().map(Vec::len).sum::<usize>()), (301, 301));
+    let mut evidence = evidence(&before);
+    source.cluster.shutdown().await;
+
+    let target = World::start(&["-garbage-collector-controller"]).await;
+    restore(&target, &before, &[]).await;
+    assert!(owners(&contents(&target).await).values().all(Vec::is_empty));
+    let found = plan(&target, &mut evidence).await;
+    let catalog = target.gatherer().await.catalog;
+    assert_eq!(relink::perform(&target.client, &catalog, &found.patches).await, []);
+    assert_eq!(owners(&contents(&target).await), own);
+    assert!(plan(&target, &mut evidence).await.is_complete());
+    target.cluster.shutdown().await;
+}
+
 /// Beside the original, under another name of the namespace: each copy has its own owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_was_restored_under_another_name_is_relinked() {
     let world = World::start(&["-garbage-collector-controller"]).await;
-    let mut builder = Builder::new(&world);
+    let mut builder = Builder::new(&world).await;
     world.send(Method::POST, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     builder.deployment().await;
     builder.custom_resources().await;
