@@ -220,6 +220,8 @@ test("the views", { timeout: 300_000 }, async (context) => {
         if (width === 1440 && !dark) {
           await page.getByRole("searchbox", { name: "Filter the nodes" }).fill("node-1");
           await fleet.locator("tbody tr").filter({ hasText: "node-2" }).waitFor({ state: "detached", timeout: PATIENCE });
+          // The table is absent while the filtered nodes are being loaded.
+          await fleet.locator("tbody tr").filter({ hasText: "node-1" }).waitFor({ timeout: PATIENCE });
           assert.equal(await fleet.locator("tbody tr").count(), 1);
           await fleet.getByRole("button", { name: /Node node-1/ }).click();
           await page.getByRole("tabpanel").waitFor({ timeout: PATIENCE });
