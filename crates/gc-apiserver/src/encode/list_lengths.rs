@@ -1,5 +1,5 @@
-//! Lengths of large collections in protobuf, so that a list begins at once: a list in protobuf says its length first, and to encode a
-//! million objects for it takes seconds.
+//! Lengths of large collections in protobuf. A list in protobuf states its length first, and encoding a million objects just to
+//! learn it takes seconds; with a known length, the list begins at once.
 //!
 //! A collection is measured once. From then on each change of an object adds the length of its new state and subtracts that of the one
 //! before, which the store delivers with it: nothing is kept for an object. The last changes are remembered, because a list is of one
@@ -18,18 +18,20 @@ use gc_registry::storage::{Change, Key, KeyValue, Revision, WatchItem, WatchStre
 use super::list_protobuf::{ITEMS, ProtobufItems};
 use super::protobuf_length;
 
-/// Stored bytes from which a collection is counted.
+/// Stored bytes from which on a collection is counted.
 const COUNTED_FROM: i64 = 1 << 20;
-/// Part of that below which it is not counted any more.
+/// A counted collection is dropped below this fraction of that size, so one near the bound is not measured again and again.
 const COUNTED_TO: i64 = 4;
-/// Changes that are remembered of each collection.
+/// Number of changes that are remembered for each collection.
 const RECENT: usize = 4096;
-/// Namespaces of a collection that are counted each; beyond it, only the whole collection is.
+/// Maximum number of namespaces that are counted separately for a collection; beyond it, only the whole collection is.
 const NAMESPACES: usize = 10_000;
-/// Changes that are counted at once.
+/// Maximum number of changes that are counted before other tasks of the thread may run.
 const BUDGET: usize = 256;
+/// Bytes of objects after which they may run, too: a client may write large ones.
+const BUDGET_BYTES: usize = 1 << 20;
 
-/// An encoding of the objects of a collection.
+/// Encoding of the objects of a collection.
 pub(crate) struct CountedForm {
     items: ProtobufItems,
     type_meta: Arc<TypeMeta>,
@@ -40,7 +42,7 @@ impl CountedForm {
         Self { items, type_meta }
     }
 
-    /// Returns the length of an object in a list; an unreadable one is left out there.
+    /// Returns the length of an object in a list. An unreadable object has none, because lists leave it out.
     fn measure(&self, stored: &Bytes, revision: Revision, scratch: &mut Vec<u8>) -> i64 {
         let length = if let Some(fields) = self.items.fields() {
             let version = revision.to_string();
@@ -70,7 +72,7 @@ type Lengths = Box<[i64]>;
 pub(crate) struct Totals {
     forms: Arc<[CountedForm]>,
     all: Lengths,
-    /// `None` if there are too many.
+    /// `None` if there are too many namespaces.
     namespaces: Option<HashMap<Box<str>, Lengths>>,
 }
 
@@ -80,7 +82,7 @@ impl Totals {
         Self { forms, all, namespaces: Some(HashMap::new()) }
     }
 
-    /// Adds objects with keys under this prefix.
+    /// Adds the lengths of objects with keys under this prefix.
     pub(crate) fn add_objects(&mut self, prefix: &str, objects: &[KeyValue]) {
         let mut scratch = Vec::new();
         for KeyValue { key, value, mod_revision, .. } in objects {
@@ -90,7 +92,7 @@ impl Totals {
         }
     }
 
-    /// Adds an object to lengths, or subtracts it.
+    /// Adds the lengths of an object, or subtracts them.
     fn measure(
         &self,
         lengths: &mut [i64],
@@ -129,7 +131,7 @@ impl Totals {
         for (namespace, lengths) in namespaces {
             self.add(Some(&namespace), &lengths);
         }
-        // Objects without namespace are in none of them.
+        // Objects without a namespace are in none of these sums.
         self.all = before;
         add(&mut self.all, &other.all);
     }
@@ -149,27 +151,27 @@ fn namespace_of<'k>(prefix: &str, key: &'k str) -> Option<&'k str> {
     key.strip_prefix(prefix)?.split_once('/').map(|(namespace, _)| namespace)
 }
 
-/// Prefix of the collection of a key: `/group/resource/`.
+/// Returns the prefix of a key's collection: `/group/resource/`.
 fn prefix_of(key: &str) -> Option<&str> {
     let (at, _) = key.match_indices('/').nth(2)?;
     Some(&key[..=at])
 }
 
-/// A change of the lengths.
+/// Difference that one change makes to the lengths.
 struct Difference {
     revision: Revision,
     key: Key,
     lengths: Lengths,
 }
 
-/// A collection that is counted.
+/// Lengths of a counted collection.
 struct Count {
     totals: Totals,
-    /// Lists of earlier versions are not known.
+    /// Oldest revision whose length is known.
     since: Revision,
     /// Last changes, oldest first.
     recent: VecDeque<Difference>,
-    /// False while the objects that there were are being measured.
+    /// False while the objects that existed at the start are being measured.
     is_complete: bool,
 }
 
@@ -224,12 +226,12 @@ impl Count {
     }
 }
 
-/// A collection.
+/// State of a collection.
 enum Counting {
-    /// It is small, and has this number of stored bytes at most.
+    /// Not counted; it has at most this number of stored bytes.
     Small(i64),
     Counted(Box<Count>),
-    /// What is said of its length was wrong once.
+    /// Not counted, because a list once had another length than was stated.
     Distrusted,
 }
 
@@ -238,14 +240,14 @@ struct State {
     counted_from: i64,
     /// All changes of the store.
     stream: Option<Box<dyn WatchStream>>,
-    /// Wakes whoever follows it.
+    /// Wakes the task that follows the changes.
     waker: Option<Waker>,
-    /// All changes up to here are counted.
+    /// Revision up to which all changes are counted.
     progress: Revision,
     /// Revision of the last change that was counted.
     last: Revision,
     collections: HashMap<Box<str>, Counting>,
-    /// Prefixes of collections that are to be measured.
+    /// Prefixes of the collections that are yet to be measured.
     large: BTreeSet<Box<str>>,
     distrusted: HashSet<Box<str>>,
     scratch: Vec<u8>,
@@ -266,20 +268,26 @@ impl State {
         }
     }
 
-    /// Counts changes. False if there may be more; an error says that the stream has ended.
+    /// Counts pending changes. Returns false if there may be more; an error means that the stream has ended.
     fn pump(&mut self) -> Result<bool, ()> {
         let Some(mut stream) = self.stream.take() else { return Err(()) };
         let waker = self.waker.clone();
         let mut context = Context::from_waker(waker.as_ref().unwrap_or(Waker::noop()));
-        for _ in 0..BUDGET {
+        let (mut changes, mut bytes) = (0, 0);
+        while changes < BUDGET && bytes < BUDGET_BYTES {
+            changes += 1;
             match stream.poll_next(&mut context) {
                 Poll::Pending => {
-                    // No transaction is delivered in part before the stream waits.
+                    // A stream that waits has delivered every transaction completely.
                     self.progress = self.progress.max(self.last);
                     self.stream = Some(stream);
                     return Ok(true);
                 }
-                Poll::Ready(Ok(WatchItem::Change(change))) => self.take(&change),
+                Poll::Ready(Ok(WatchItem::Change(change))) => {
+                    bytes += change.value.as_ref().map_or(0, Bytes::len);
+                    bytes += change.previous.as_ref().map_or(0, |before| before.value.len());
+                    self.take(&change);
+                }
                 Poll::Ready(Ok(WatchItem::Progress(revision))) => self.progress = self.progress.max(revision),
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "lengths of collections are measured once more");
@@ -313,7 +321,7 @@ impl State {
                     self.large.insert(prefix.into());
                 }
             }
-            // Lists of the others are measured.
+            // Lists of these collections are measured each time.
             Some(Counting::Distrusted) | None => {}
         }
     }
@@ -335,7 +343,7 @@ impl Default for ListLengths {
 }
 
 impl ListLengths {
-    /// Counts collections from this number of stored bytes on.
+    /// Creates lengths that count collections from this number of stored bytes on.
     pub(crate) fn counting_from(bytes: i64) -> Self {
         Self(Mutex::new(State::new(bytes)))
     }
@@ -344,7 +352,7 @@ impl ListLengths {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the changes after a revision. Collections with these prefixes are to be measured.
+    /// Follows the changes after a revision, and queues the collections with these prefixes for measuring.
     pub(crate) fn open(
         &self,
         stream: Box<dyn WatchStream>,
@@ -364,7 +372,7 @@ impl ListLengths {
         }
     }
 
-    /// Counts changes as they come. `Ready` if they come no more.
+    /// Counts changes as they arrive. `Ready` once the stream has ended.
     pub(crate) fn poll_changes(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
         state.waker = Some(context.waker().clone());
@@ -381,7 +389,7 @@ impl ListLengths {
         }
     }
 
-    /// Returns the prefix of a collection that is to be measured.
+    /// Returns the prefix of the next collection to measure.
     pub(crate) fn next_large(&self) -> Option<Box<str>> {
         self.state().large.pop_first()
     }
@@ -401,7 +409,8 @@ impl ListLengths {
         Some(since)
     }
 
-    /// Ends what [`Self::begin`] began; without a measurement, the collection is not counted until it changes again.
+    /// Completes the count that [`Self::begin`] started. Without a measurement, the collection is not counted until it changes
+    /// again.
     pub(crate) fn complete(&self, prefix: &str, measured: Option<Totals>) {
         let mut state = self.state();
         let counted_from = state.counted_from;
@@ -436,7 +445,7 @@ impl ListLengths {
                 Ok(true) if state.progress < collection.revision => return Poll::Ready(None),
                 Ok(true) => {}
                 Err(()) => {
-                    // Whoever follows the changes begins once more.
+                    // The task that follows the changes opens a new stream.
                     if let Some(waker) = state.waker.take() {
                         waker.wake();
                     }
@@ -450,7 +459,7 @@ impl ListLengths {
         })
     }
 
-    /// Ends the counting of a collection until the server starts again: a list had another length.
+    /// Stops counting a collection until the server restarts, because a list had another length than was stated.
     pub(crate) fn distrust(&self, prefix: &str) {
         let mut state = self.state();
         state.distrusted.insert(prefix.into());

@@ -53,11 +53,18 @@ impl Engine {
 
     /// Reports whether an owner waits for this object to lose its reference.
     fn is_being_orphaned(&self, node: NodeId) -> bool {
-        self.graph.edges_of(node).any(|edge| {
-            let owner = self.graph.owner(edge);
-            let orphans = self.waiting.get(&owner).is_some_and(|waiting| waiting.orphan);
-            orphans && owner != node && self.graph.matches(edge)
-        })
+        self.graph.edges_of(node).any(|edge| self.is_orphaned_by(node, edge))
+    }
+
+    /// Reports whether the owner of a reference of this object orphans its dependents.
+    fn is_orphaned_by(&self, node: NodeId, edge: EdgeId) -> bool {
+        let owner = self.graph.owner(edge);
+        owner != node && self.orphans(owner) && self.graph.matches(edge)
+    }
+
+    /// Reports whether an owner orphans its dependents.
+    fn orphans(&self, owner: NodeId) -> bool {
+        self.waiting.get(&owner).is_some_and(|waiting| waiting.orphan)
     }
 
     /// Returns the references to owners that orphan their dependents that an event or a list shows an object without, although no
@@ -72,10 +79,8 @@ impl Engine {
             return Vec::new();
         }
         let is_dropped = |edge: &EdgeId| {
-            let owner = self.graph.owner(*edge);
-            let orphans = self.waiting.get(&owner).is_some_and(|waiting| waiting.orphan);
-            orphans && owner != node && self.graph.matches(*edge) && {
-                let uid = self.graph.uid(owner);
+            self.is_orphaned_by(node, *edge) && {
+                let uid = self.graph.uid(self.graph.owner(*edge));
                 !object.owners.iter().any(|reference| reference.coordinates.uid == uid)
             }
         };
@@ -90,7 +95,7 @@ impl Engine {
             && object.owners.iter().any(|reference| {
                 let uid = &reference.coordinates.uid;
                 let owner = self.graph.find(uid).filter(|&owner| owner != node);
-                owner.and_then(|owner| self.waiting.get(&owner)).is_some_and(|waiting| waiting.orphan)
+                owner.is_some_and(|owner| self.orphans(owner))
                     && !self.graph.edges_of(node).any(|edge| Some(self.graph.owner(edge)) == owner)
             })
     }
