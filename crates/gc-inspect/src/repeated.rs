@@ -1,21 +1,21 @@
-//! Repeated looks for metrics, by those who act, at a bounded cost.
+//! Repeated surveys of the cluster for metrics, only while this process acts, and at a bounded cost.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks passes at least this multiple of what the last one took: however large the cluster, looks cost a bounded share of one
-/// core.
+/// The pause after a survey is at least this multiple of its duration, so surveys take a bounded share of one core, however large
+/// the cluster is.
 const REST_FACTOR: u32 = 9;
 
-/// Pauses between looks.
+/// Pauses between surveys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pauses {
-    /// Minimum pause after a look.
+    /// Minimum pause after a survey.
     pub(crate) acting: Duration,
-    /// Pause between two checks of a standby whether it acts by now.
+    /// Pause before a standby checks again whether it acts.
     pub(crate) standby: Duration,
 }
 
-/// Looks while `acts` says so, and otherwise forgets what was found, until it is dropped.
+/// Runs a survey whenever `acts` is true, and otherwise discards the last results, until the future is dropped.
 pub(crate) async fn look_repeatedly<L: Future<Output = ()>>(
     pauses: Pauses,
     acts: impl Fn() -> bool,

@@ -1,7 +1,7 @@
 //! The length of an object in protobuf, from its stored text: what precedes a list in protobuf is the sum of these.
 //!
-//! It must be exactly what [`protobuf_answer::members`](super::protobuf_answer::members) writes of the value of that text. No value is
-//! built and nothing is written: a tenth of the time, since each write of a large collection is measured.
+//! The result must be exactly the length of what [`protobuf_answer::members`](super::protobuf_answer::members) writes for the same
+//! text. No value is built and nothing is written, which takes a tenth of the time: every write to a large collection is measured.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::protobuf_request::{FieldType, Fields, MAXIMUM_DEPTH, fields_of, messa
 use super::protobuf_writer::Writer;
 use super::stored_metadata::JsonText;
 
-/// Length of an object in its version, from its stored text and its resourceVersion.
+/// Returns the length of an object in its version, from its stored text and its resourceVersion.
 pub(crate) fn of_object(
     type_meta: &TypeMeta,
     fields: &'static Fields,
@@ -35,7 +35,7 @@ pub(crate) fn of_object(
     Ok(length)
 }
 
-/// Length of a message or text of this length with its field number and its length.
+/// Returns the length of a message or string of this length, together with its field number and its length prefix.
 pub(crate) fn delimited(number: u32, length: usize) -> usize {
     varint(u64::from(number) << 3) + varint(length as u64) + length
 }
@@ -113,7 +113,7 @@ fn plan_of(fields: &'static Fields) -> &'static Plan {
     plans.get(&address(fields)).unwrap_or(&NONE)
 }
 
-/// Returns what is written of a value that is rare or short.
+/// Returns the length of a value that is rare or short, by writing it.
 fn written(number: u32, kind: &FieldType, value: &Value, depth: usize) -> usize {
     let mut out = Vec::new();
     protobuf_answer::write(&mut Writer(&mut out), number, kind, value, depth);

@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use crate::encode::list_lengths::{CountedForm, ListLengths, Totals};
 use crate::encode::list_protobuf::ProtobufItems;
 
-/// Objects that are measured at once.
+/// Number of objects that are measured at once.
 const PAGE: usize = 1000;
-/// Pause after the changes of the store could not be followed.
+/// Pause before the changes of the store are followed again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Ends a measurement whose task has ended: it is on a thread that the end of the server waits for.
+/// Stops the measurement when its task ends: the measurement runs on a thread that the server waits for when it stops.
 struct EndGuard(Arc<AtomicBool>);
 
 impl Drop for EndGuard {
@@ -28,7 +28,8 @@ impl Drop for EndGuard {
     }
 }
 
-/// Keeps lengths for as long as the server lives. Not over a store in another process, which would have to send all of its objects.
+/// Keeps the lengths up to date for as long as the server lives. Does nothing for a store in another process, which would have to
+/// send all of its objects.
 pub(crate) async fn follow(registry: Arc<Registry>, lengths: Arc<ListLengths>) {
     if registry.blocks() == Blocking::Always {
         return;
@@ -49,7 +50,7 @@ fn open(registry: &Registry, lengths: &ListLengths) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// Counts changes, and measures one collection after the other, until the changes come no more.
+/// Counts changes, and measures one collection after the other, until the stream of changes ends.
 async fn keep(registry: &Arc<Registry>, lengths: &Arc<ListLengths>) {
     let is_over = EndGuard(Arc::default());
     let mut measuring: Option<JoinHandle<()>> = None;
@@ -73,7 +74,7 @@ async fn keep(registry: &Arc<Registry>, lengths: &Arc<ListLengths>) {
     .await;
     if let Some(running) = measuring {
         drop(is_over);
-        // A failure ends the measurement, too.
+        // A failed measurement ends here as well.
         let _ = running.await;
     }
 }
@@ -101,7 +102,7 @@ fn measure(registry: &Registry, lengths: &ListLengths, prefix: &str, is_over: &A
         if !page.more {
             break Some(totals);
         }
-        // Requests come first.
+        // Requests take precedence: the thread pauses for as long as it has worked.
         std::thread::sleep(begun.elapsed());
     };
     lengths.complete(prefix, measured);

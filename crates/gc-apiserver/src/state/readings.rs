@@ -1,4 +1,4 @@
-//! Readings of stored objects that the stores of one process share: made once, and not by each server at its start.
+//! Parsed forms of stored objects that the servers of one process share, so each is parsed once and not at every start.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use gc_registry::object::Object;
 use crate::auth::rbac::Grant;
 use crate::fairness::configuration::Configuration;
 
-/// Objects of roles and bindings whose reading is kept. A server has some 150 of its own.
+/// Maximum number of parsed roles and bindings that are kept. A server has some 150 of its own.
 const MOST_GRANTS: usize = 4096;
-/// Configurations of priority and fairness that are kept.
+/// Maximum number of configurations of priority and fairness that are kept.
 const MOST_CONFIGURATIONS: usize = 8;
 
-/// Readings of stored objects that the servers of a process share.
+/// Parsed forms of stored objects that the servers of a process share.
 ///
-/// A reading is found by the place of the object's text in memory, which the stores of such servers share. It keeps the object,
-/// so that nothing else comes to be in that place.
+/// Objects are identified by the address of their text in memory, which the stores of such servers share. Each entry keeps its
+/// object alive, so the address cannot come to belong to another text.
 #[derive(Default)]
 pub struct SharedReadings {
     grants: Mutex<HashMap<Place, (Arc<Object>, Arc<Grant>)>>,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for SharedReadings {
 /// Address and length of a stored text.
 type Place = (usize, usize);
 
-/// Returns the place of an object's text; `None` for one that is not stored.
+/// Returns the address and length of an object's text; `None` for an object that is not stored.
 fn place(object: &Object) -> Option<Place> {
     let (text, _) = object.stored_metadata()?;
     Some((text.as_ptr().addr(), text.len()))
@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SharedReadings {
-    /// Returns what a role or binding says, as it was read before or is read now.
+    /// Returns the parsed form of a role or binding, and parses it if no server of the process has done so.
     pub(crate) fn grant(
         &self,
         object: &Arc<Object>,
@@ -62,7 +62,7 @@ impl SharedReadings {
         Ok(grant)
     }
 
-    /// Returns the configuration that was read from these very objects.
+    /// Returns the configuration that was parsed from exactly these objects.
     pub(crate) fn configuration(&self, objects: &[Arc<Object>]) -> Option<Arc<Configuration>> {
         let is_same = |one: &Arc<Object>, other: &Arc<Object>| {
             place(one).is_some_and(|place_of_one| Some(place_of_one) == place(other))
@@ -74,7 +74,7 @@ impl SharedReadings {
         Some(Arc::clone(found))
     }
 
-    /// Keeps a configuration for whoever has the same objects.
+    /// Keeps a configuration for other servers with the same objects.
     pub(crate) fn keep_configuration(&self, objects: Vec<Arc<Object>>, configuration: &Arc<Configuration>) {
         let mut configurations = lock(&self.configurations);
         if configurations.len() < MOST_CONFIGURATIONS {

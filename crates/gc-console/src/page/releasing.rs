@@ -1,4 +1,4 @@
-//! The removal of one finalizer by hand, as `kubegc release` does it: its assessment, and the order to carry it out.
+//! Removal of one finalizer by hand, as `kubegc release` does it: its assessment, and the order to carry it out.
 
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
 use gc_explain::release::{NoFinalizer, Release};
@@ -18,11 +18,11 @@ use super::{ANSWER_PATIENCE, Page, feed, parameter, read_order, subject};
 struct ReleaseOrder {
     #[serde(flatten)]
     subject: Subject,
-    /// The version of the object that was shown.
+    /// UID of the object that was shown.
     uid: String,
     resource_version: String,
     finalizer: String,
-    /// Remove it against the objection that was shown.
+    /// True to remove it despite the objection that was shown.
     #[serde(default)]
     force: bool,
 }
@@ -47,7 +47,7 @@ impl Page {
         }
     }
 
-    /// Answers what depends on a finalizer of an object. It changes nothing.
+    /// Answers with the assessment of an object's finalizer. Changes nothing.
     pub(super) async fn finalizer(
         &self,
         request: &ExtensionRequest,
@@ -100,7 +100,7 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &document))
     }
 
-    /// Records a removal in the log, the journal, the feed and an Event. Returns why there is no Event, if there is none.
+    /// Records a removal in the log, the journal, the feed and an Event. If the Event could not be written, returns the reason.
     async fn record(
         &self,
         request: &ExtensionRequest,
@@ -130,7 +130,7 @@ impl Page {
     }
 }
 
-/// The assessment as data, with the lines that `kubegc release` prints.
+/// Returns the assessment as JSON, with the lines that `kubegc release` prints.
 fn assessment(question: &Question, answer: &ReleaseAnswer) -> Value {
     let mut value = answer.release.value();
     value["object"] = answer.release.place.full_value();

@@ -1,4 +1,4 @@
-//! The removal of a finalizer whose assessment was shown, and the record of who did it.
+//! Removal of a finalizer whose assessment was shown, and the record of who removed it.
 
 use gc_explain::Resource;
 use gc_explain::release::Release;
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::gather;
 
-/// Why a finalizer was not removed.
+/// Reason why a finalizer was not removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemovalError {
-    /// The object is not the one that was shown.
+    /// The object has another UID or version than the one that was shown.
     #[error("{object} has changed since it was shown, and keeps its finalizer: {message}")]
     Changed {
         /// The object.
@@ -23,7 +23,7 @@ pub enum RemovalError {
         /// The server's message.
         message: String,
     },
-    /// The server refused it: the user may not, or admission does not allow it.
+    /// The server refused the removal: the user may not do it, or admission does not allow it.
     #[error("{object} keeps its finalizer: {message}")]
     Refused {
         /// The object.
@@ -43,8 +43,8 @@ pub enum RemovalError {
     },
 }
 
-/// Removes the finalizer of an answer from this version of this object, and from no other. A dry run only asks whether the server would
-/// accept it.
+/// Removes the finalizer of an answer from exactly the version of the object that was shown. A dry run only asks whether the server
+/// would accept it.
 ///
 /// # Errors
 /// The object has changed, or the server refuses the removal or does not answer.
@@ -75,7 +75,7 @@ pub async fn remove(
     let message = preflight::message(&reply);
     let has_changed = match reply.head.status {
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => true,
-        // A failed test of a JSON Patch is an invalid request, and so is what an admission policy refuses.
+        // Both a failed test of a JSON Patch and a refusal by an admission policy are answered with 422; a read tells them apart.
         StatusCode::UNPROCESSABLE_ENTITY => !is_as_shown(client, &own, release).await,
         _ => false,
     };
@@ -85,7 +85,7 @@ pub async fn remove(
     Err(RemovalError::Refused { object, code: reply.head.status.as_u16(), message })
 }
 
-/// Reports whether the object is still the version that was shown. If it cannot be read, it is taken for another one.
+/// Reports whether the object is still in the version that was shown. An object that cannot be read counts as changed.
 async fn is_as_shown(client: &ApiClient, path: &str, release: &Release) -> bool {
     let answer = client.call(preflight::request(Method::GET, path, None)).await;
     let answer = answer.ok().filter(|answer| answer.head.status.is_success());
@@ -96,7 +96,7 @@ async fn is_as_shown(client: &ApiClient, path: &str, release: &Release) -> bool 
     })
 }
 
-/// A namespace as it was read, without this finalizer in its specification.
+/// Returns a namespace as it was read, without this finalizer in its specification.
 fn without(namespace: &Value, finalizer: &str) -> Value {
     let left: Vec<&Value> = namespace["spec"]["finalizers"]
         .as_array()
@@ -128,11 +128,11 @@ fn sentence(release: &Release, user: &str) -> String {
     format!("{user} removed the finalizer {}; left behind: {}", release.finalizer, release.strands)
 }
 
-/// Writes the Event beside the object. A namespace that terminates takes none: then it is about the namespace, beside it, and does not
-/// name the object, which readers of that place may not be allowed to see.
+/// Writes the Event beside the object. A terminating namespace accepts no Event; then it is written to `default` about the
+/// namespace, and does not name the object, which readers of `default` may not be allowed to see.
 ///
 /// # Errors
-/// The server takes neither: its message.
+/// The server accepts neither Event; the error is its message.
 pub async fn write_event(client: &ApiClient, release: &Release, user: &str) -> Result<(), String> {
     let place = &release.place;
     let own = if place.namespace.is_empty() { DEFAULT_NAMESPACE } else { &place.namespace };

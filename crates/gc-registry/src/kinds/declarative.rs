@@ -1,7 +1,7 @@
 //! Checks of an object by the rules that are declared with its types, in kube-apiserver's words and order.
 //!
-//! A version whose rules are declared reports them behind all written ones, and leaves out the written ones that say the
-//! same of a field. An update checks what it changes.
+//! In a version with declared rules, these report after all written ones, and replace the written ones that say the same of a
+//! field. Updates are checked only where they change something.
 
 mod formats;
 
@@ -19,7 +19,7 @@ use crate::schema::shown;
 
 const NOT_MODIFIED: &str = "field cannot be modified once set";
 
-/// Adds the problems by the declared rules, which replace the written ones.
+/// Adds the problems that the declared rules find, and removes the written problems that they replace.
 pub(crate) fn take_over(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut report = Report::of(new);
     let Some(fields) = report.definition().and_then(rules::of_definition) else { return };
@@ -42,7 +42,7 @@ fn says_the_same(declared: &FieldError, written: &FieldError) -> bool {
         && !written.detail.ends_with('`')
 }
 
-/// Reports whether a value is what Go takes for none.
+/// Reports whether a value is the zero value of its Go type.
 fn is_zero(is_pointer: bool, field: &Field<'_, '_>) -> bool {
     match field.value() {
         Value::Null => true,
@@ -68,7 +68,7 @@ impl Check<'_> {
         }
     }
 
-    /// Members that a mode calls for, or has no place for.
+    /// Checks that the members fit the mode that another member selects.
     fn modes(&mut self, fields: &[DeclaredField], new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         let Some(discriminator) = fields.iter().find(|field| field.rules.contains(&Rule::Mode)) else {
             return;
@@ -94,7 +94,7 @@ impl Check<'_> {
         }
     }
 
-    /// Members of which there is exactly one.
+    /// Checks that exactly one member of a union is set.
     fn union(&mut self, fields: &[DeclaredField], new: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         let members: Vec<&DeclaredField> =
             fields.iter().filter(|field| field.rules.contains(&Rule::UnionMember)).collect();
@@ -121,7 +121,7 @@ impl Check<'_> {
         if self.is_update && old.is_some_and(|old| is_same(value, old)) {
             return;
         }
-        // Rules that leave nothing to be said after them come first, all of them.
+        // Rules that make further checks pointless come first, all of them.
         let mut ends = false;
         for rule in &field.rules {
             ends |= self.ends(*rule, field.is_pointer, value, old);
@@ -136,7 +136,7 @@ impl Check<'_> {
         self.nested(field, value, old);
     }
 
-    /// Checks a rule whose problem ends the checks of the field.
+    /// Checks a rule whose violation ends the checks of the field.
     fn ends(
         &mut self,
         rule: Rule,
@@ -158,7 +158,7 @@ impl Check<'_> {
         true
     }
 
-    /// Checks a rule of what is in the field.
+    /// Checks a rule about the contents of the field.
     fn content(
         &mut self,
         rule: Rule,
@@ -214,7 +214,7 @@ impl Check<'_> {
         }
     }
 
-    /// Items whose keys, or which themselves, an earlier one has.
+    /// Reports items that repeat an earlier one, as a whole or by their keys.
     fn unique(&mut self, field: &DeclaredField, value: &Field<'_, '_>, keys: &[&str]) {
         let mut seen = BTreeSet::new();
         for item in value.items() {
@@ -230,7 +230,7 @@ impl Check<'_> {
         }
     }
 
-    /// Items of which a list has at most one.
+    /// Checks that a list has at most one item of a group.
     fn item_members(&mut self, field: &DeclaredField, value: &Field<'_, '_>, old: Option<&Field<'_, '_>>) {
         let members: Vec<(&str, &str)> = field
             .rules
@@ -264,7 +264,7 @@ impl Check<'_> {
                     let id = |item: &Field<'_, '_>| -> Vec<String> {
                         keys.iter().map(|key| item.text_of(key).to_owned()).collect()
                     };
-                    // Items without keys are all checked once one of them changes.
+                    // Items without keys cannot be matched with their former state, so all of them are checked once one changes.
                     let before = old.filter(|_| !keys.is_empty()).and_then(|old| {
                         let index = old.items().position(|other| id(&other) == id(&item))?;
                         Some((old, index))
@@ -288,7 +288,7 @@ impl Check<'_> {
     }
 }
 
-/// The keys of the items of a list.
+/// Returns the keys of the items of a list.
 fn keys(field: &DeclaredField) -> Vec<&'static str> {
     let key = |rule: &Rule| if let Rule::Key(key) = *rule { Some(key) } else { None };
     field.rules.iter().filter_map(key).collect()
@@ -298,7 +298,7 @@ fn is_same(new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool {
     means_the_same(Some(new.value()), Some(old.value()))
 }
 
-/// Such as `conditions[{"type": "Approved"}]`.
+/// Returns the name of an item, such as `conditions[{"type": "Approved"}]`.
 fn item_name(list: &str, (key, text): (&str, &str)) -> String {
     format!("{list}[{{\"{key}\": \"{text}\"}}]")
 }

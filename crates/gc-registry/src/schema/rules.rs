@@ -1,5 +1,5 @@
-//! Rules that are declared with the types of a version, and take the place of written ones: `rules-VERSION.txt`, written by
-//! `scripts/kubernetes-version`. A type is a line, and each of its fields with rules a line after it.
+//! Rules that are declared with the types of a version, and replace written ones: `rules-VERSION.txt`, written by
+//! `scripts/kubernetes-version`. Each type is a line, followed by a line for each of its fields with rules.
 //!
 //! 1.36 has none: there, whatever was declared only watched over the written rules.
 
@@ -14,7 +14,7 @@ const RULES_1_37: &str = include_str!("rules-1.37.txt");
 /// One rule of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Nothing else is checked of a value that is not there.
+    /// An absent value is not checked further.
     Optional,
     Required,
     /// Updates keep the value.
@@ -22,7 +22,7 @@ pub(crate) enum Rule {
     /// Updates may set and clear the value, and nothing else.
     NotModified,
     Minimum(i64),
-    /// Characters.
+    /// Maximum number of characters.
     MaxLength(usize),
     MaxBytes(usize),
     MaxItems(usize),
@@ -39,23 +39,23 @@ pub(crate) enum Rule {
     Key(&'static str),
     /// Written code says which items are the same.
     CustomUnique,
-    /// The member that says which of the members with [`Rule::InMode`] there are.
+    /// Member that selects which of the members with [`Rule::InMode`] are allowed.
     Mode,
-    /// In this mode the member is there (`required`) or may be; in a mode that no rule names it may not.
+    /// In this mode the member is required (`true`) or allowed; in a mode that no rule names it is forbidden.
     InMode(&'static str, bool),
-    /// One of the members of which there is exactly one.
+    /// Member of a union, of which exactly one is set.
     UnionMember,
-    /// One of the items of which there is at most one, as key and value.
+    /// Item of a group, of which at most one exists, as key and value.
     ItemMember(&'static str, &'static str),
     /// Minimum while a feature gate is on or off.
     MinimumIf(&'static str, bool, i64),
     /// Format of a member.
     MemberFormat(&'static str, &'static str),
-    /// The member may be absent, which the format of it says as well.
+    /// The member may be absent; its format says so as well.
     MemberOptional,
 }
 
-/// The objects that a field leads to, if their types have rules.
+/// Types with rules that a field leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nested {
     Nothing,
@@ -64,11 +64,11 @@ pub(crate) enum Nested {
     Map(&'static str),
 }
 
-/// A field that has rules, or leads to types that have.
+/// Field that has rules, or leads to types that have some.
 #[derive(Debug)]
 pub(crate) struct DeclaredField {
     pub(crate) name: &'static str,
-    /// True if an empty value is not the same as none.
+    /// True if an empty value differs from an absent one.
     pub(crate) is_pointer: bool,
     /// The code of its items, for messages that show one.
     pub(crate) code: &'static str,
@@ -84,7 +84,7 @@ pub(crate) fn of_definition(name: &str) -> Option<&'static [DeclaredField]> {
     of(name.strip_prefix(facts::PREFIX)?)
 }
 
-/// The same of a type by its name without the prefix.
+/// Returns the fields of a type by its name without the prefix, like [`of_definition`].
 pub(crate) fn of(name: &str) -> Option<&'static [DeclaredField]> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(|| build(&parse(KubernetesVersion::chosen().difference(RULES_1_37))));
@@ -183,7 +183,7 @@ fn fields(name: &'static str, rules: &Rules, leading: &BTreeSet<&'static str>) -
     found
 }
 
-/// The types with rules that a field leads to.
+/// Returns the types with rules that a field leads to.
 fn nested(line: &'static str, leading: &BTreeSet<&'static str>) -> Nested {
     let with_rules = |code: &'static str| match facts::type_code(code) {
         TypeCode::Definition(name) if leading.contains(name) => Some(name),

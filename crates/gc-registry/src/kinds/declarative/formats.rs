@@ -1,4 +1,4 @@
-//! The formats that declared rules name.
+//! Formats that declared rules name.
 
 use crate::kinds::field::Field;
 use crate::kinds::report::Report;
@@ -13,7 +13,7 @@ const NOT_A_SUBDOMAIN: &str = "an RFC 1123 subdomain must consist of alphanumeri
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const NOT_A_UUID: &str = "must be a lowercase UUID in 8-4-4-4-12 format";
 
-/// Checks a text that is the value of a field or one of its keys. A format that is not known takes every text.
+/// Checks a string that is the value of a field or one of its keys. An unknown format accepts every string.
 pub(super) fn check(format: &str, field: &Field<'_, '_>, text: &str, report: &mut Report) {
     match format {
         "k8s-short-name" => report.each_of(field, text, in_bytes(dns_label(text), LABEL_MAX)),
@@ -28,7 +28,7 @@ pub(super) fn check(format: &str, field: &Field<'_, '_>, text: &str, report: &mu
     }
 }
 
-/// The problems of a name, whose length is in bytes here.
+/// Returns the problems of a name whose length is counted in bytes.
 fn in_bytes(problems: Vec<String>, max: usize) -> Vec<String> {
     let (characters, bytes) = (length(max, "characters"), length(max, "bytes"));
     problems.into_iter().map(|problem| problem.replace(&characters, &bytes)).collect()
@@ -62,7 +62,7 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_part)
 }
 
-/// Long names with slashes between them.
+/// Checks long names that are separated by slashes.
 fn pool_name(field: &Field<'_, '_>, text: &str, report: &mut Report) {
     if text.len() > SUBDOMAIN_MAX {
         report.too_long(field, SUBDOMAIN_MAX);
@@ -91,7 +91,7 @@ fn extended_resource(text: &str) -> Vec<String> {
     problems
 }
 
-/// An identifier behind a domain.
+/// Checks an identifier after a domain.
 fn full_attribute_name(field: &Field<'_, '_>, text: &str, report: &mut Report) {
     match text.split('/').collect::<Vec<_>>()[..] {
         [id] => identifier(field, id, report),
