@@ -413,16 +413,16 @@ fn the_generated_pages_are_current() {
     let mut committed = named(texts(&docs.join("reference"), ".md"));
     committed.retain(|name, text| generated.contains_key(name) || text.contains("generates this page"));
     assert_eq!(committed, generated, "run `cargo run -- reference docs/reference`");
-    let collectors = std::fs::read_to_string(docs.join("collectors.md")).unwrap();
+    let collectors = std::fs::read_to_string(docs.join("reference/collectors.md")).unwrap();
     let missing: Vec<&str> = generated[std::ffi::OsStr::new("permissions.md")]
         .lines()
         .filter_map(|line| line.strip_prefix("## "))
         .filter(|name| !collectors.contains(&format!("`{name}`")))
         .collect();
-    assert!(missing.is_empty(), "docs/collectors.md does not describe {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/collectors.md does not describe {missing:?}");
 }
 
-/// Returns the table of collectors in docs/collectors.md: names and accounts, then the watched resources and the flags of each.
+/// Returns the tables of docs/reference/collectors.md: names and accounts, then the watched resources and the flags of each collector.
 fn collector_tables() -> String {
     let code = |words: &[String]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     let row = |cells: &[String]| {
@@ -461,7 +461,7 @@ fn collector_tables() -> String {
 
 #[test]
 fn the_tables_of_collectors_are_those_of_the_code() {
-    let page = std::fs::read_to_string(repository().join("docs/collectors.md")).unwrap();
+    let page = std::fs::read_to_string(repository().join("docs/reference/collectors.md")).unwrap();
     let tables = collector_tables();
-    assert!(page.contains(&tables), "docs/collectors.md should contain:\n{tables}");
+    assert!(page.contains(&tables), "docs/reference/collectors.md should contain:\n{tables}");
 }
