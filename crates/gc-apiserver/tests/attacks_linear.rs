@@ -200,7 +200,7 @@ async fn with_patterns(server: &TestServer) {
     }
 }
 
-/// These bodies were also sent to kube-apiserver 1.36.2; docs/proof.md has its figures. Moves are linear, and patterns end with the
+/// These bodies were also sent to kube-apiserver 1.36.2; docs/benchmarks.md has its figures. Moves are linear, and patterns end with the
 /// budget.
 #[tokio::test]
 async fn bodies_that_were_compared_with_kube_apiserver_are_cheap() {
