@@ -7,7 +7,7 @@ use gc_ownership::{
     Conclusion, DumpEdge, DumpNode, GraphDump, PlanError, Presence, ReferenceState, StuckCause,
 };
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Evidence, ResourceVersion, Timestamp, Uid, Verdict};
+use gc_types::{Evidence, Outcome, ResourceVersion, Timestamp, Uid, Verdict, WithheldBy};
 use serde_json::json;
 use support::{Bench, LONG, object, owner, refused, show_request};
 
@@ -306,4 +306,14 @@ fn what_is_stuck_is_listed_with_its_cause() {
     );
     assert_eq!(bench.engine.stuck(2).len(), 2);
     assert_eq!(bench.engine.stuck(0), []);
+}
+
+#[test]
+fn what_is_withheld_did_not_fail_and_is_not_stuck() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.script("delete Pod/p@n Background", &[Outcome::Withheld(WithheldBy::Breaker)]);
+    bench.delete("Secret/a@n", Background).run_for(LONG);
+    assert_eq!(bench.engine.stats().withheld, 1);
+    assert_eq!(bench.engine.stuck(10), []);
 }
