@@ -44,6 +44,14 @@ fi
 printf '\026=== RUN   TestTwo\n\026--- SKIP: TestTwo (0.00s)\n'
 "#;
 
+/// Reports like a suite of Ginkgo whose time is over: some tests have passed, and there is no report.
+const STOPPED: &str = r"#!/bin/sh
+# github.com/onsi/ginkgo/v2
+printf '\026=== RUN   TestUnit\n\026--- PASS: TestUnit (0.00s)\n\026=== RUN   TestAPIs\nRunning Suite: APIs - /\n'
+echo 'panic: test timed out after 1s'
+exit 2
+";
+
 /// Stands for a program of a genuine control plane.
 const GENUINE: &str = "#!/bin/sh\necho 'Kubernetes genuine'\n";
 
@@ -153,4 +161,15 @@ fn what_cannot_be_run_is_reported() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("has no program kube-apiserver"), "{error}");
+}
+
+/// A suite that is stopped on both control planes has no differences, but its specs were not compared.
+#[test]
+fn suites_that_do_not_end_in_time_fail() {
+    let mut suites = Suites::new();
+    suites.ginkgo = program(&suites.folder.path().join("stopped.test"), STOPPED);
+    let (output, table) = suites.compare(CAUSE, &["--genuine", &suites.genuine(), "--runs", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{}{table}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(counts(&table, "stopped"), ["1", "0", "1", "1", "0", "0"], "{table}");
+    assert!(table.lines().any(|line| line == "- stopped"), "{table}");
 }
