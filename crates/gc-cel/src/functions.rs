@@ -1,6 +1,7 @@
 //! The functions of CEL and of Kubernetes' libraries.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use gc_types::QuantityParts;
 
@@ -69,7 +70,7 @@ fn int<'v>(value: usize) -> Evaluation<'v> {
 }
 
 /// Compiles the pattern of a function in the regular expression library, which has its own error.
-fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
+fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<Arc<regex::Regex>, EvalError> {
     searching(pattern, text, budget).map_err(|error| match error {
         EvalError::Failed(why) => EvalError::Failed(format!("Illegal regex: {why}")),
         EvalError::TooExpensive => error,

@@ -248,6 +248,16 @@ fn is_empty(value: &Value) -> bool {
 
 fn validate_spec(definition: &Value, problems: &mut Vec<FieldError>) {
     let spec = &definition["spec"];
+    let mut budget = gc_cel::PatternBudget::default();
+    let mut schemas = versions(definition).iter().map(|version| &version["schema"]["openAPIV3Schema"]);
+    if !schemas.all(|schema| structural::has_few_patterns(schema, &mut budget)) {
+        let why = format!(
+            "the patterns of all schemas take more than {} MiB when they are compiled: shorten them or repeat less",
+            gc_cel::MAX_COMPILED_BYTES >> 20
+        );
+        // Other checks would compile them.
+        return problems.push(forbidden("spec.versions", &why));
+    }
     let group = text(spec, "group");
     if group.is_empty() {
         problems.push(required("spec.group", ""));

@@ -101,7 +101,7 @@ impl CustomVersion {
         if !problems.is_empty() {
             return problems;
         }
-        problems.extend(validate::values(&self.schema, &self.patterns, "", object, stored));
+        problems.extend(validate::values(&self.schema, "", object, stored));
         self.validate_scale_spec(object, &mut problems);
         self.validate_scale_status(object, &mut problems);
         validate::embedded_resources(&self.schema, "", object, &mut problems);
@@ -150,7 +150,7 @@ impl CustomVersion {
         }
         if let (Some(status), Some(schema)) = (object.get("status"), self.schema.field("status")) {
             let old = stored.get("status");
-            problems.extend(validate::values(schema, &self.patterns, "status", status, old));
+            problems.extend(validate::values(schema, "status", status, old));
         }
         self.validate_scale_status(object, &mut problems);
         validate::embedded_resources(&self.schema, "", object, &mut problems);

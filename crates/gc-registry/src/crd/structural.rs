@@ -191,6 +191,15 @@ pub(super) fn types_of_set_items(schema: &Value, found: &mut BTreeSet<String>) {
     for_each_part(source, &mut |schema| types_of_set_items(schema, found));
 }
 
+/// Adds the patterns of a schema to those of its definition, and reports whether they are within the budget.
+pub(super) fn has_few_patterns(schema: &Value, budget: &mut gc_cel::PatternBudget) -> bool {
+    let Some(source) = schema.as_object() else { return true };
+    let pattern = text(source, "pattern");
+    let mut few = pattern.is_empty() || budget.takes(pattern);
+    for_each_part(source, &mut |schema| few = few && has_few_patterns(schema, budget));
+    few
+}
+
 /// Calls `check` with each schema that is a part of another.
 fn for_each_part(source: &Map<String, Value>, check: &mut dyn FnMut(&Value)) {
     for key in ["items", "additionalProperties", "not"] {
@@ -372,9 +381,9 @@ fn check_junctors(source: &Source, skip: Skip, path: &str, problems: &mut Vec<Fi
         check_branch(branch, Skip::default(), &format!("{path}.not"), problems);
     }
     let pattern = text(source, "pattern");
-    // Most schemas have no pattern, and compiling an empty one is not free.
+    // Most schemas have no pattern, and parsing an empty one is not free.
     if !pattern.is_empty()
-        && let Err(error) = gc_cel::compile_pattern(pattern)
+        && let Err(error) = gc_cel::check_pattern(pattern)
     {
         let why = format!(
             "must be a valid regular expression, but isn't: {}",
@@ -459,9 +468,7 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
         let mut pruned = default.clone();
         prune(&compiled, &mut pruned);
         if pruned == *default {
-            let mut patterns = validate::Patterns::new();
-            validate::patterns(&compiled, &mut patterns);
-            let mut found = validate::values(&compiled, &patterns, "", default, None);
+            let mut found = validate::values(&compiled, "", default, None);
             if found.is_empty() {
                 let mut programs = cel::Programs::new();
                 cel::programs(&compiled, &mut programs);

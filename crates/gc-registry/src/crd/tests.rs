@@ -6,6 +6,7 @@ use super::*;
 
 mod instances;
 mod laws;
+mod patterns;
 
 const NOW: &str = "2026-11-21T10:00:00Z";
 

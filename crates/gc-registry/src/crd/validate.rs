@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use gc_cel::{PatternError, compile_pattern};
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::{field, formats};
@@ -16,9 +15,6 @@ use crate::schema::{IntegerFormat, ListType, Node, Schema, StringFormat, Validat
 /// Maximum number of errors reported for one object. The search stops there, so that a list of a million invalid items cannot cause
 /// an answer with a million causes.
 const MOST_PROBLEMS: usize = 1_000;
-
-/// Compiled patterns of a schema, by their text.
-pub(super) type Patterns = BTreeMap<Arc<str>, Regex>;
 
 /// Explains why a pattern does not compile, in Go's wording for common errors.
 pub(super) fn go_regex_error(pattern: &str, error: &PatternError) -> String {
@@ -37,51 +33,19 @@ pub(super) fn go_regex_error(pattern: &str, error: &PatternError) -> String {
     format!("error parsing regexp: {what}: `{pattern}`")
 }
 
-/// Compiles all patterns of a schema. Patterns that do not compile are omitted (and restrict nothing): definitions with such
-/// patterns are refused before they are served.
-pub(super) fn patterns(schema: &Schema, into: &mut Patterns) {
-    if let Some(validations) = &schema.validations {
-        if let Some(pattern) = &validations.pattern
-            && !into.contains_key(pattern)
-            && let Ok(regex) = compile_pattern(pattern)
-        {
-            into.insert(pattern.clone(), regex);
-        }
-        let branches = validations.all_of.iter().chain(&validations.any_of).chain(&validations.one_of);
-        for branch in branches.chain(&validations.not) {
-            patterns(branch, into);
-        }
-    }
-    match &schema.node {
-        Node::Object(object) => {
-            object.properties.values().for_each(|property| patterns(&property.schema, into));
-        }
-        Node::Map(map) => patterns(&map.values, into),
-        Node::List(list) => patterns(&list.items, into),
-        _ => {}
-    }
-}
-
 /// Checks types and values. `old` is the stored value, whose unchanged parts are not checked again.
-pub(super) fn values(
-    schema: &Schema,
-    patterns: &Patterns,
-    path: &str,
-    value: &Value,
-    old: Option<&Value>,
-) -> Vec<FieldError> {
-    let mut checker = Checker { patterns, path: path.to_owned(), problems: Vec::new() };
+pub(super) fn values(schema: &Schema, path: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut checker = Checker { path: path.to_owned(), problems: Vec::new() };
     checker.check(schema, value, old, true);
     checker.problems
 }
 
-struct Checker<'a> {
-    patterns: &'a Patterns,
+struct Checker {
     path: String,
     problems: Vec<FieldError>,
 }
 
-impl Checker<'_> {
+impl Checker {
     /// Checks a value. `typed` is false below `allOf` and similar keywords, where schemas restrict values without stating types.
     fn check(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, typed: bool) {
         if self.problems.len() >= MOST_PROBLEMS || old == Some(value) {
@@ -223,8 +187,9 @@ impl Checker<'_> {
                 return;
             }
         }
+        // A text that is not a pattern restricts nothing: definitions with one are refused before they are served.
         if let Some(pattern) = &validations.pattern
-            && self.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text))
+            && compile_pattern(pattern).is_ok_and(|compiled| !compiled.is_match(text))
         {
             self.bad(value, &format!("match '{pattern}'"));
         }
@@ -352,7 +317,7 @@ impl Checker<'_> {
 
     /// Returns the errors of a value below a branch, without reporting them.
     fn problems_of(&self, branch: &Schema, value: &Value) -> Vec<FieldError> {
-        let mut checker = Checker { patterns: self.patterns, path: self.path.clone(), problems: Vec::new() };
+        let mut checker = Checker { path: self.path.clone(), problems: Vec::new() };
         checker.check(branch, value, None, false);
         checker.problems
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::columns::{self, CustomColumn};
-use super::{cel, compile, validate};
+use super::{cel, compile};
 use crate::schema::{self, Schema};
 
 /// A compiled version of a definition.
@@ -17,7 +17,6 @@ pub struct CustomVersion {
     pub(super) kind: Arc<str>,
     pub(super) schema: Arc<Schema>,
     pub(super) source: Value,
-    pub(super) patterns: validate::Patterns,
     pub(super) programs: cel::Programs,
     pub(super) has_status: bool,
     pub(super) scale: Option<ScalePaths>,
@@ -200,8 +199,6 @@ pub(super) fn compile_version(
     let api_version = format!("{group}/{name}");
     let known = versions.schemas.get(&*api_version).map(|stored| Arc::clone(&stored.schema));
     let schema = known.unwrap_or_else(|| Arc::new(root_schema(&source)));
-    let mut patterns = validate::Patterns::new();
-    validate::patterns(&schema, &mut patterns);
     let mut programs = cel::Programs::new();
     cel::programs(&schema, &mut programs);
     let subresources = &version["subresources"];
@@ -223,7 +220,6 @@ pub(super) fn compile_version(
         kind: kind.into(),
         schema,
         source,
-        patterns,
         programs,
         has_status: subresources["status"].is_object(),
         scale,
