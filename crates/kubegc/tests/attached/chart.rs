@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gc_collectors::permissions::{self, Controller, Rule};
+use gc_explain::protect;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -119,6 +120,9 @@ fn an_installed_chart_runs_with_its_rights() {
         "recorder.enabled=true",
         "ui.enabled=true",
         "dashboard.enabled=true",
+        "protection.marked=true",
+        "protection.volumes=true",
+        "protection.kinds[0].name=keys,protection.kinds[0].resources={secrets},protection.kinds[0].namespaces={prod}",
     ];
     let Some(rendered) = rendered_chart(&values) else { return };
     let objects = rendered.unwrap();
@@ -276,6 +280,77 @@ fn the_chart_installs_the_admission_policies_of_its_controllers() {
         let found: Vec<&str> = bindings.filter_map(|object| object["metadata"]["name"].as_str()).collect();
         assert_eq!(found, expected, "{expressions:?}");
     }
+}
+
+/// Returns the objects of a rule, as `kubegc protect` writes them.
+fn protecting(rule: &protect::Rule) -> Vec<Value> {
+    vec![rule.policy(), rule.binding()]
+}
+
+/// Returns a rule about kinds.
+fn about_kinds(name: &str, resources: &[(&str, &str)], namespaces: &[&str]) -> protect::Rule {
+    let resources = resources.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned()));
+    let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+    protect::Rule::Kinds { name: name.to_owned(), resources: resources.collect(), namespaces }
+}
+
+/// Returns the policies for the template, which fills in the name, the resources and the namespaces of a rule about kinds.
+fn protection() -> String {
+    let mut text = String::from(
+        "# Written from the code: UPDATE_CHART=1 cargo nextest run -p kubegc -E 'test(chart_has_the_policies)'\n",
+    );
+    for (key, rule) in [
+        ("marked", protect::Rule::Marked),
+        ("volumes", protect::Rule::Volumes),
+        ("kinds", about_kinds("NAME", &[], &[])),
+    ] {
+        writeln!(text, "{key}:").unwrap();
+        for object in protecting(&rule) {
+            writeln!(text, "- {object}").unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_chart_has_the_policies_of_every_protection() {
+    let file = repository().join(CHART).join("files/protection.yaml");
+    if std::env::var_os("UPDATE_CHART").is_some() {
+        std::fs::write(&file, protection()).unwrap();
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(written, protection(), "UPDATE_CHART=1 writes {}", file.display());
+}
+
+/// The chart installs the objects that `kubegc protect` writes for the same rules, on a server that takes and enforces them.
+#[test]
+fn the_chart_protects_as_the_command_does() {
+    let kinds = "protection.kinds[0].name=keys,protection.kinds[0].resources={secrets,roles.rbac.authorization.k8s.io},\
+                 protection.kinds[0].namespaces={prod,shop}";
+    let everywhere = "protection.kinds[0].name=keys,protection.kinds[0].resources={issuers.cert-manager.io}";
+    let rbac = "rbac.authorization.k8s.io";
+    let in_two = about_kinds("keys", &[("", "secrets"), (rbac, "roles")], &["prod", "shop"]);
+    let all = about_kinds("keys", &[("cert-manager.io", "issuers")], &[]);
+    for (expressions, expected) in [
+        (&[][..], vec![]),
+        (&["protection.marked=true"][..], vec![protect::Rule::Marked]),
+        (&["protection.volumes=true"], vec![protect::Rule::Volumes]),
+        (&[everywhere], vec![all]),
+        (
+            &["protection.marked=true", "protection.volumes=true", kinds],
+            vec![protect::Rule::Marked, protect::Rule::Volumes, in_two],
+        ),
+    ] {
+        let Some(objects) = rendered_chart(expressions) else { return };
+        let is_ours = |object: &Value| {
+            object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(protect::PREFIX))
+        };
+        let found: Vec<Value> = objects.unwrap().into_iter().filter(is_ours).collect();
+        let expected: Vec<Value> = expected.iter().flat_map(protecting).collect();
+        assert_eq!(found, expected, "{expressions:?}");
+    }
+    let refused = rendered_chart(&["protection.kinds[0].name=Keys"]).unwrap().unwrap_err();
+    assert!(refused.contains("resources") && refused.contains("name"), "{refused}");
 }
 
 /// Renders the chart with Helm's own code with these `--set` expressions, or returns the error. Returns `None`, with a clear
