@@ -27,7 +27,7 @@ const PAGES_PORT: u16 = 10_357;
 #[derive(Clone, Debug, Default, Args)]
 pub struct CollectorFlags {
     /// Ask the collector at its --bind-address (stuck, tree, plan, top and ui: at its --ui-bind-address; why and doctor: at either), for example through `kubectl port-forward`
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = host_and_port)]
     pub collector: Option<String>,
     /// Certificate authority (PEM) of the collector's --tls-cert-file [default: what the leader writes onto its Lease]
     #[arg(long, value_name = "FILE", requires = "collector")]
@@ -61,8 +61,9 @@ impl CollectorFlags {
         let client = self.over_tls(address, access, lease).await?;
         let unknown = || {
             UsageError::new(format!(
-                "--collector {address}: no certificate authority is known for it: the lease {lease} cannot be read, or \
-                 its holder has a certificate from elsewhere; add --collector-certificate-authority FILE"
+                "--collector {address}: no certificate authority is known for it: the lease {lease} cannot be read, its \
+                 holder has a certificate from elsewhere, or this collector does not lead because it observes; add \
+                 --collector-certificate-authority FILE, with the certificate of its --tls-cert-file"
             ))
         };
         Ok(Some(client.ok_or_else(unknown)?))
@@ -88,6 +89,18 @@ impl CollectorFlags {
             ApiClient::configured_elsewhere(&access, address, pem.as_bytes(), Some(SERVER_NAME)).await;
         Ok(Some(client.map_err(|error| self.wrong(&error))?))
     }
+}
+
+/// Parses the value of --collector, which has no scheme: what the collector speaks is found out.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_ipv6 = host.starts_with('[') && host.ends_with(']');
+        !host.is_empty() && (is_ipv6 || !host.contains([':', '/', '@'])) && port.parse::<u16>().is_ok()
+    });
+    if is_address {
+        return Ok(text.to_owned());
+    }
+    Err("expected ADDRESS:PORT without http:// and path, such as 127.0.0.1:10357".to_owned())
 }
 
 /// Reports whether HTTP is served without TLS at this loopback address. Sends no credentials to find out.
@@ -288,4 +301,33 @@ pub async fn page(client: &ApiClient, path: &str) -> Result<Value> {
         preflight::message(&answer)
     );
     serde_json::from_slice(&answer.body).context("the answer is not JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_collector_is_named_by_host_and_port_alone() {
+        for address in ["127.0.0.1:10357", "localhost:1", "[::1]:10357", "kubegc.kube-system.svc:443"] {
+            assert_eq!(host_and_port(address).as_deref(), Ok(address));
+        }
+        for text in [
+            "",
+            ":1",
+            "host",
+            "host:",
+            "host:x",
+            "host:65536",
+            "http://127.0.0.1:10357",
+            "https://h:1/metrics",
+            "::1:5",
+            "u@h:1",
+        ] {
+            let refused = host_and_port(text).unwrap_err();
+            assert!(refused.starts_with("expected ADDRESS:PORT"), "{text}");
+        }
+    }
 }

@@ -338,7 +338,8 @@ fn section(heading: &str, lines: &[String], is_whole: bool, out: &mut Vec<u8>) -
 
 impl ShownPlan<'_> {
     fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let mut table = Table::new(&["FATE", "NAMESPACE", "OBJECT", "REMARK"]);
+        let wide: &[&str] = if is_wide { &["API VERSION", "UID"] } else { &[] };
+        let mut table = Table::new(&[&["FATE", "NAMESPACE", "OBJECT"], wide, &["REMARK"]].concat());
         for ((fate, kind), items) in self.radius.groups() {
             let shown = if self.full || is_wide || items.len() <= FOLDED_ABOVE { items.len() } else { 0 };
             for item in &items[..shown] {
@@ -346,12 +347,12 @@ impl ShownPlan<'_> {
                 if item.is_terminating {
                     remarks.insert(0, "already being deleted".into());
                 }
-                table.row(vec![
-                    fate.name().into(),
-                    item.namespace.to_string(),
-                    item.title(),
-                    remarks.join("; "),
-                ]);
+                let mut row = vec![fate.name().into(), item.namespace.to_string(), item.title()];
+                if is_wide {
+                    row.extend([item.kind.api_version.clone(), item.uid.to_string()]);
+                }
+                row.push(remarks.join("; "));
+                table.row(row);
             }
             if shown == 0 {
                 table.row(vec![fate.name().into(), String::new(), format!("… {}", count(items.len(), kind))]);

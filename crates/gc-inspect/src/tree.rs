@@ -232,17 +232,21 @@ impl Forest {
         words.join(", ")
     }
 
-    fn row(&self, prefix: &str, tree: &Tree) -> Vec<String> {
+    fn row(&self, prefix: &str, tree: &Tree, form: Form) -> Vec<String> {
         let columns = self.columns.get(&tree.view.uid).cloned().unwrap_or_default();
         let age = columns.created.map(|created| age(self.now.since(created))).unwrap_or_default();
-        vec![
+        let mut row = vec![
             format!("{prefix}{}/{}", tree.view.kind, tree.view.name),
             namespace(&tree.view).to_owned(),
             columns.ready,
             columns.status,
             age,
-            self.state(tree),
-        ]
+        ];
+        if form.is_wide {
+            row.extend([tree.view.api_version.to_string(), tree.view.uid.to_string()]);
+        }
+        row.push(self.state(tree));
+        row
     }
 
     /// Formats many objects of one kind as one line with the number in each state.
@@ -289,8 +293,8 @@ impl Forest {
         groups
     }
 
-    fn branch(&self, tree: &Tree, level: usize, (own, below): (&str, &str), full: bool, table: &mut Table) {
-        table.row(self.row(own, tree));
+    fn branch(&self, tree: &Tree, level: usize, (own, below): (&str, &str), form: Form, table: &mut Table) {
+        table.row(self.row(own, tree, form));
         if self.shape.depth == Some(level)
             && let number @ 1.. = tree.count_below()
         {
@@ -300,7 +304,7 @@ impl Forest {
         // Dependents are sorted by kind.
         let kinds = tree.below.chunk_by(|left, right| left.view.kind == right.view.kind);
         let groups: Vec<Vec<&Tree>> =
-            kinds.flat_map(|kind| if full { one_by_one(kind) } else { self.folded(kind) }).collect();
+            kinds.flat_map(|kind| if form.is_full { one_by_one(kind) } else { self.folded(kind) }).collect();
         for (index, group) in groups.iter().enumerate() {
             let is_last = index + 1 == groups.len() && tree.omitted == 0;
             let (fork, bar) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -308,7 +312,7 @@ impl Forest {
             match &group[..] {
                 [single] => {
                     let prefixes = (&*prefix, &*format!("{below}{bar}"));
-                    self.branch(single, level + 1, prefixes, full, table);
+                    self.branch(single, level + 1, prefixes, form, table);
                 }
                 several => table.row(self.folded_row(&prefix, several)),
             }
@@ -336,6 +340,15 @@ impl Forest {
                 tree.below.iter().map(|tree| self.value_of(tree)).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Form of a table.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Every object has a row of its own.
+    is_full: bool,
+    /// Rows have their API version and UID as well. Such a table is full.
+    is_wide: bool,
 }
 
 fn one_by_one(kind: &[Tree]) -> Vec<Vec<&Tree>> {
@@ -373,12 +386,15 @@ impl Answer for Forest {
     }
 
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let form = Form { is_full: is_wide || self.shape.full, is_wide };
+        let wide: &[&str] = if is_wide { &["API VERSION", "UID"] } else { &[] };
+        let headings = [&["OBJECT", "NAMESPACE", "READY", "STATUS", "AGE"], wide, &["STATE"]].concat();
         for (number, tree) in self.trees.iter().enumerate() {
             if number > 0 {
                 writeln!(out)?;
             }
-            let mut table = Table::new(&["OBJECT", "NAMESPACE", "READY", "STATUS", "AGE", "STATE"]);
-            self.branch(tree, 0, ("", ""), is_wide || self.shape.full, &mut table);
+            let mut table = Table::new(&headings);
+            self.branch(tree, 0, ("", ""), form, &mut table);
             table.write(out)?;
         }
         Ok(())
@@ -521,6 +537,22 @@ mod tests {
             ["ConfigMap/going n", "└─ … 21 ConfigMaps 21 being deleted, 21 with finalizers"]
         );
         assert_eq!(shown("many", &survey, Shape { full: true, ..down }).len(), FOLDED_ABOVE + 3);
+    }
+
+    #[test]
+    fn a_wide_tree_has_more_columns() {
+        let survey = survey();
+        let mut forest = Forest::new(NOW, Shape::default());
+        forest.trees.extend(tree_of(&survey, &Uid::new("leaf"), Direction::Dependents));
+        let headings = |is_wide| {
+            let mut out = Vec::new();
+            forest.text(is_wide, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(headings(false), ["OBJECT NAMESPACE READY STATUS AGE STATE", "ConfigMap/leaf n"]);
+        let wide = ["OBJECT NAMESPACE READY STATUS AGE API VERSION UID STATE", "ConfigMap/leaf n v1 leaf"];
+        assert_eq!(headings(true), wide);
     }
 
     /// A drawing contains each object once, and every reference.

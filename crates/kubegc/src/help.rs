@@ -50,6 +50,8 @@ fn descriptions(command: &Command) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use std::collections::BTreeSet;
 
     use super::*;
@@ -65,6 +67,20 @@ mod tests {
         let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
         assert_eq!(grouped.iter().copied().collect::<BTreeSet<_>>(), all);
         assert_eq!(grouped.len(), all.len(), "each command is in one group");
+    }
+
+    /// README.md has the same groups as the help.
+    #[test]
+    fn the_readme_groups_the_commands_as_the_help_does() {
+        let readme =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+        for (group, names) in GROUPS {
+            let start = format!("| {}: ", group.to_lowercase());
+            let row = readme.lines().find(|line| line.starts_with(&start)).expect(group);
+            let commands = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+            let listed = commands.split('`').skip(1).step_by(2).filter(|command| *command != "up -- CMD");
+            assert_eq!(listed.collect::<BTreeSet<_>>(), names.iter().copied().collect(), "{row}");
+        }
     }
 
     #[test]
