@@ -3,15 +3,21 @@ import dataclasses
 import os
 import pathlib
 import platform
+import shutil
 import struct
 import subprocess
 
 from .facts import ROOT, DistError, Platform, source_date
 
-ELF, MACH_O = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe"
-#: e_machine of ELF, and cputype of Mach-O.
+ELF, MACH_O, PE = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"PE\0\0"
+#: e_machine of ELF, cputype of Mach-O, and Machine of PE.
 ELF_MACHINES = {62: "amd64", 183: "arm64"}
 MACH_MACHINES = {0x01000007: "amd64", 0x0100000C: "arm64"}
+PE_MACHINES = {0x8664: "amd64", 0xAA64: "arm64"}
+#: Where a program for Windows says at which offset its header is.
+PE_OFFSET = 0x3C
+#: The C compiler and linker for Windows, and the package of Debian that has them.
+MINGW, MINGW_PACKAGE = "x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"
 PT_INTERP = 3
 SHT_SYMTAB = 2
 
@@ -59,8 +65,11 @@ def of(contents, path="the binary"):
     elif contents[:4] == MACH_O:
         machine = MACH_MACHINES.get(struct.unpack_from("<I", contents, 4)[0])
         system, static = "darwin", False
+    elif contents[:2] == b"MZ" and contents[(start := struct.unpack_from("<I", contents, PE_OFFSET)[0]):start + 4] == PE:
+        machine = PE_MACHINES.get(struct.unpack_from("<H", contents, start + 4)[0])
+        system, static = "windows", False
     else:
-        raise DistError(f"{path}: neither a 64-bit little-endian ELF file nor a Mach-O file")
+        raise DistError(f"{path}: neither a 64-bit little-endian ELF file, nor a Mach-O file, nor a program for Windows")
     if machine is None:
         raise DistError(f"{path}: the processor is not known; expected amd64 or arm64")
     return Binary(contents, Platform(system, machine), static)
@@ -111,16 +120,28 @@ def build_command(target, cargo_home, target_dir):
     return command, environment
 
 
+def _check_toolchain(target):
+    """What another system's programs are built with must be here."""
+    if not target.endswith("-windows-gnu"):
+        return
+    if shutil.which(MINGW) is None:
+        raise DistError(f"{target}: {MINGW} is missing; Debian has it in {MINGW_PACKAGE}")
+    libraries = subprocess.run(["rustc", "--print", "target-libdir", "--target", target], cwd=ROOT, capture_output=True, text=True)
+    if libraries.returncode != 0 or not pathlib.Path(libraries.stdout.strip()).is_dir():
+        raise DistError(f"{target}: the standard library of Rust for it is missing; run rustup target add {target}")
+
+
 def build(target=None, target_dir=None):
     """Builds the binary of a target (by default of this machine), and returns its path."""
     target = target or host().rust_target
+    _check_toolchain(target)
     home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo").resolve()
     target_dir = pathlib.Path(target_dir or ROOT / "target" / "dist").resolve()
     command, environment = build_command(target, home, target_dir)
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment})
     if done.returncode != 0:
         raise DistError(f"{' '.join(command)}: failed")
-    binary = target_dir / target / "dist" / "kubegc"
+    binary = target_dir / target / "dist" / ("kubegc.exe" if "-windows-" in target else "kubegc")
     if "-linux-" in target and has_symbols(binary.read_bytes()):
         raise DistError(f"{binary}: it has symbols; expected the profile `dist` to leave them out for the package kubegc, too")
     return binary

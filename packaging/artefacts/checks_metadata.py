@@ -8,14 +8,12 @@ import subprocess
 import tarfile
 import tomllib
 
-from . import deb, indexes, npm, oci, release, wheel
+from . import binaries, contents, deb, indexes, npm, oci, release, wheel
 from .binaries import Binary, has_symbols
 from .checks import need, run
 from .contents import Contents
-from .facts import NAME, REPOSITORY, ROOT, VERSION, Platform
+from .facts import NAME, PLATFORMS, REPOSITORY, ROOT, VERSION, Platform
 
-#: Every platform of a release, of which this machine can build one.
-PLATFORMS = [Platform(system, machine) for system in ("darwin", "linux") for machine in ("amd64", "arm64")]
 
 
 def check_checksums(bench):
@@ -34,6 +32,22 @@ def check_the_same_binary_gives_the_same_artefacts(bench):
                 npm.platform_package(binary, beside), oci.image([binary], "kubegc:1"), (name, chart), oci.chart(chart)]
 
     assert made() == made()
+
+
+def check_a_program_for_windows_is_packaged(_bench):
+    # The header of a program, which says where the next one is, and for which processor it is.
+    header = b"MZ".ljust(0x3C, b"\0") + (0x40).to_bytes(4, "little")
+    binary = binaries.of(header + b"PE\0\0" + (0x8664).to_bytes(2, "little"))
+    assert binary.platform == Platform("windows", "amd64")
+    name, archive = contents.tarball(binary, Contents({}, {}, b"licence"))
+    assert (name, _names(archive)) == (f"{NAME}-{VERSION}-windows-amd64.tar.gz", {"kubegc.exe", "LICENSE", "README.md"})
+    name, archive = indexes.envtest_archive(binary)
+    assert name.endswith("-windows-amd64.tar.gz") and _names(archive) == {"kube-apiserver.exe", "etcd.exe", "kubectl.exe"}
+
+
+def _names(archive):
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        return {entry.name.rpartition("/")[2] for entry in files if entry.isreg()}
 
 
 def check_symbols_are_left_out(bench):
@@ -85,7 +99,9 @@ def check_manifests_name_every_archive(_bench):
     for platform, (name, contents) in tarballs.items():
         url, digest = indexes.url(name), hashlib.sha256(contents).hexdigest()
         assert f"    uri: {url}\n    sha256: {digest}\n".encode() in krew, krew.decode()
-        assert f'      url "{url}"\n      sha256 "{digest}"\n'.encode() in formula, formula.decode()
+        # Homebrew is for macOS and Linux.
+        assert (f'      url "{url}"\n      sha256 "{digest}"\n'.encode() in formula) == (platform.system != "windows"), formula.decode()
+        assert f"    bin: {platform.program}\n".encode() in krew
         assert f"        os: {platform.system}\n        arch: {platform.machine}\n".encode() in krew
 
 
@@ -112,14 +128,14 @@ def check_cargo_binstall_finds_the_archives(_bench):
     told = package["metadata"]["binstall"]
     for platform, (name, _) in _tarballs().items():
         by_target = {**told, **told["overrides"][platform.rust_target]}
-        words = {"repo": package["repository"], "name": NAME, "version": VERSION, "bin": NAME, "binary-ext": "",
+        words = {"repo": package["repository"], "name": NAME, "version": VERSION, "bin": NAME, "binary-ext": platform.extension,
                  "target": platform.rust_target}
 
         def filled(template):
             return re.sub(r"\{ *([a-z-]+) *\}", lambda match: words[match[1]], template)
 
         assert filled(by_target["pkg-url"]) == indexes.url(name)
-        assert filled(by_target["bin-dir"]) == f"{NAME}-{VERSION}-{platform.name}/{NAME}"
+        assert filled(by_target["bin-dir"]) == f"{NAME}-{VERSION}-{platform.name}/{platform.program}"
         assert by_target["pkg-fmt"] == "tgz"
 
 

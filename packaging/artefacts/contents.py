@@ -53,7 +53,7 @@ def tarball(binary, contents, effort=archives.THOROUGH):
     """The archive that people, krew, Homebrew and `cargo binstall` download: one folder with everything."""
     top = f"{NAME}-{VERSION}-{binary.platform.name}"
     files = [
-        File(f"{top}/{NAME}", binary.contents, EXECUTABLE),
+        File(f"{top}/{binary.platform.program}", binary.contents, EXECUTABLE),
         File(f"{top}/LICENSE", contents.license),
         File(f"{top}/README.md", (ROOT / "README.md").read_bytes()),
         *(File(f"{top}/man/{name}", page) for name, page in contents.man_pages.items()),

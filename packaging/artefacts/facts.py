@@ -37,7 +37,7 @@ DOWNLOADS = f"{REPOSITORY}/releases/download"
 class Platform:
     """An operating system and a processor, in the words of each packager."""
 
-    system: str  # as Go names it: linux, darwin
+    system: str  # as Go names it: linux, darwin, windows
     machine: str  # as Go and Debian name it: amd64, arm64
 
     @property
@@ -51,7 +51,21 @@ class Platform:
     @property
     def rust_target(self):
         machine = {"amd64": "x86_64", "arm64": "aarch64"}[self.machine]
-        return machine + {"linux": "-unknown-linux-gnu", "darwin": "-apple-darwin"}[self.system]
+        return machine + {"linux": "-unknown-linux-gnu", "darwin": "-apple-darwin", "windows": "-pc-windows-gnu"}[self.system]
+
+    @property
+    def program(self):
+        """The name of the program's file."""
+        return NAME + self.extension
+
+    @property
+    def extension(self):
+        """What the names of programs end in."""
+        return ".exe" if self.system == "windows" else ""
+
+
+#: Every platform of a release.
+PLATFORMS = [Platform(system, machine) for system in ("darwin", "linux") for machine in ("amd64", "arm64")] + [Platform("windows", "amd64")]
 
 
 def source_date():

@@ -32,9 +32,9 @@ def krew(tarballs):
         arch: {platform.machine}
     uri: {url(name)}
     sha256: {sha256(contents)}
-    bin: {NAME}
+    bin: {platform.program}
     files:
-      - from: "*/{NAME}"
+      - from: "*/{platform.program}"
         to: .
       - from: "*/LICENSE"
         to: .
@@ -99,8 +99,10 @@ end
 
 def envtest_archive(binary, effort=archives.THOROUGH):
     """The archive that setup-envtest unpacks: regular files alone, because it skips links."""
-    contents = {"kube-apiserver": binary.contents, "etcd": ETCD, "kubectl": NO_KUBECTL}
-    files = [File(f"controller-tools/envtest/{name}", program, EXECUTABLE) for name, program in contents.items()]
+    ending = binary.platform.extension
+    # Windows runs no scripts of a shell.
+    contents = {"kube-apiserver": binary.contents, "etcd": binary.contents if ending else ETCD, "kubectl": NO_KUBECTL}
+    files = [File(f"controller-tools/envtest/{name}{ending}", program, EXECUTABLE) for name, program in contents.items()]
     name = f"envtest-v{KUBERNETES}-{binary.platform.name}.tar.gz"
     return name, archives.gz(archives.tar(files, 0), effort)
 

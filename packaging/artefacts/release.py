@@ -24,8 +24,10 @@ def make(binaries, paths, effort=archives.THOROUGH, libraries=()):
         tarballs[platform] = contents.tarball(binary, beside, effort)
         name, archive = indexes.envtest_archive(binary, effort)
         envtest[name] = archive
-        made |= dict([tarballs[platform], wheel.wheel(binary, beside, effort), npm.platform_package(binary, beside, effort),
-                      sbom.bill(platform)])
+        made |= dict([tarballs[platform], sbom.bill(platform)])
+        # The node agent and servers in the background are not for Windows: its users get the archive, by krew or by hand.
+        if platform.system != "windows":
+            made |= dict([wheel.wheel(binary, beside, effort), npm.platform_package(binary, beside, effort)])
         if platform.system == "linux":
             made |= dict([deb.package(binary, beside, effort)])
     made |= envtest

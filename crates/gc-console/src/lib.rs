@@ -3,5 +3,10 @@
 //!
 //! Start with [`page::Page::answer`] and [`top::show`].
 
+#[cfg(not(unix))]
+pub mod no_top;
 pub mod page;
+#[cfg(unix)]
 pub mod top;
+#[cfg(not(unix))]
+pub use no_top as top;

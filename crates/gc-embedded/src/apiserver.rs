@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -581,7 +580,7 @@ fn cluster(kind: StorageKind, options: &ServerOptions) -> anyhow::Result<Option<
         return Err(UsageError::new(why).into());
     }
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    if std::fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+    if std::fs::metadata(file).is_ok_and(|found| gc_host::is_open_to_others(&found)) {
         tracing::warn!(path = %file.display(), "others can read the secret of the cluster: make the file private");
     }
     let secret: ClusterSecret = text
@@ -625,10 +624,9 @@ pub struct TemporaryFolder(pub PathBuf);
 impl TemporaryFolder {
     /// Creates the directory below the system's temporary one.
     pub fn new() -> anyhow::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt as _;
         let started = jiff::Timestamp::now().as_nanosecond();
         let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).with_context(|| {
+        gc_host::new_private_directory(&folder).with_context(|| {
             format!("cannot create the directory {} for the kubeconfig", folder.display())
         })?;
         Ok(Self(folder))
@@ -644,7 +642,7 @@ impl Drop for TemporaryFolder {
 
 /// Returns the names of this machine, for the serving certificate.
 fn host_names() -> Vec<String> {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = gc_host::host_name();
     let valid =
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
     if valid { vec![name] } else { Vec::new() }
@@ -652,30 +650,24 @@ fn host_names() -> Vec<String> {
 
 /// Raises the limit of open files: ten thousand watches are ten thousand files, but the usual soft limit is 1024.
 pub fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+    if let Err(error) = gc_host::raise_file_limit() {
         tracing::warn!(%error, "the limit on open files stays as it is");
     }
 }
 
 /// Returns a channel that receives both SIGINT and SIGTERM.
 pub fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> {
-    use tokio::signal::unix::{SignalKind, signal};
     let (send, receive) = tokio::sync::mpsc::channel(1);
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind).context("cannot listen for signals")?;
-        let send = send.clone();
-        tokio::spawn(
-            async move {
-                while signals.recv().await.is_some() {
-                    let _ = send.try_send(());
-                }
+    let mut signals = gc_host::StopSignals::new().context("cannot listen for signals")?;
+    tokio::spawn(
+        async move {
+            loop {
+                signals.recv().await;
+                let _ = send.try_send(());
             }
-            .boxed(),
-        );
-    }
+        }
+        .boxed(),
+    );
     Ok(receive)
 }
 

@@ -7,10 +7,16 @@ pub mod cloud;
 pub mod csi;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+#[cfg(unix)]
 mod host_path;
 mod machines;
+#[cfg(not(unix))]
+mod no_host_path;
 pub mod post;
 mod storage;
+
+#[cfg(not(unix))]
+use no_host_path as host_path;
 
 pub use machines::MachinesOutside;
 pub use storage::StorageOutside;

@@ -197,7 +197,7 @@ fn terminal_width() -> Option<usize> {
     if !stdout.is_terminal() {
         return None;
     }
-    rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
+    terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
 }
 
 /// Folds long lines between words, and rows of a table within their last column if it has room. Commands to copy stay in one piece.

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -410,7 +409,8 @@ async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Res
         }
         tokio::time::sleep(FOLLOW_PERIOD).await;
         let same = path.metadata().is_ok_and(|now| {
-            reader.get_ref().metadata().is_ok_and(|open| (open.dev(), open.ino()) == (now.dev(), now.ino()))
+            let open = reader.get_ref().metadata();
+            open.is_ok_and(|open| gc_host::file_identity(&open) == gc_host::file_identity(&now))
         });
         // Entries that were written to the old file before its rotation are read first.
         if !same && reader.fill_buf()?.is_empty() && path.exists() {

@@ -21,7 +21,7 @@ const MAXIMUM_BYTES: u64 = 8 << 20;
 pub fn default_data_dir() -> anyhow::Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("XDG_DATA_HOME")
-        .or_else(|| from("HOME").map(|home| home.join(".local/share")))
+        .or_else(|| gc_host::home().map(|home| PathBuf::from(home).join(".local/share")))
         .map(|folder| folder.join("kubegc"))
         .context("neither $XDG_DATA_HOME nor $HOME is set: say --data-dir DIR or --ephemeral")
 }
@@ -65,7 +65,7 @@ struct KubeconfigLocations {
 impl Caller {
     /// Returns the location of the cluster.
     pub fn find(self) -> Found {
-        let home = std::env::var_os("HOME");
+        let home = gc_host::home();
         let places = KubeconfigLocations {
             environment: is_set("KUBECONFIG"),
             account: is_in_pod(),

@@ -7,7 +7,12 @@ pub mod access;
 pub mod activity;
 pub mod admission;
 pub mod audit_log;
+#[cfg(unix)]
 pub mod background;
+#[cfg(not(unix))]
+pub mod no_background;
+#[cfg(not(unix))]
+pub use no_background as background;
 pub mod collector_metrics;
 pub mod collectors;
 pub mod endpoints;

@@ -98,7 +98,7 @@ impl TlsFlags {
             }
             _ => None,
         };
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = gc_host::host_name();
         Ok(ListenerTls::new(given, &[host])
             .map_err(|error| UsageError::new(format!("--tls-cert-file: {error}")))?)
     }

@@ -4,7 +4,6 @@ pub(crate) mod format;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -216,7 +215,7 @@ impl PartialFile {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)
+            gc_host::private(OpenOptions::new().write(true).create_new(true)).open(&self.path)
         };
         Ok(BufWriter::new(open().with_context(|| format!("cannot create {}", self.path.display()))?))
     }
@@ -224,7 +223,7 @@ impl PartialFile {
     fn publish(&self) -> anyhow::Result<()> {
         let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
         std::fs::rename(&self.path, &self.target)
-            .and_then(|()| sync_directory(folder.unwrap_or(Path::new("."))))
+            .and_then(|()| gc_host::sync_directory(folder.unwrap_or(Path::new("."))))
             .with_context(|| format!("cannot rename {} to {}", self.path.display(), self.target.display()))
     }
 }
@@ -318,16 +317,11 @@ fn write_keys(data_dir: &Path, keys: &[Entry]) -> anyhow::Result<()> {
         }
     }
     let publish = || {
-        sync_directory(&partial)?;
+        gc_host::sync_directory(&partial)?;
         std::fs::rename(&partial, &folder)?;
-        sync_directory(data_dir)
+        gc_host::sync_directory(data_dir)
     };
     publish().with_context(|| format!("cannot write {}", folder.display()))
-}
-
-/// Makes the names in a directory durable.
-fn sync_directory(path: &Path) -> std::io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -93,9 +92,8 @@ impl SigningKey {
         let mut options = OpenOptions::new();
         let mut opened = private_files::open(options.read(true).append(true), file)
             .with_context(|| format!("cannot open the key {shown}"))?;
-        let others =
-            opened.metadata().with_context(|| format!("cannot read the key {shown}"))?.mode() & 0o077;
-        if others != 0 {
+        let metadata = opened.metadata().with_context(|| format!("cannot read the key {shown}"))?;
+        if gc_host::is_open_to_others(&metadata) {
             bail!("others can read the key {shown}: chmod 600 {shown}");
         }
         let mut text = String::new();

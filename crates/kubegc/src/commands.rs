@@ -14,7 +14,12 @@ pub(crate) mod garbage;
 pub(crate) mod journal;
 pub(crate) mod man;
 pub(crate) mod mcp;
+#[cfg(not(unix))]
+pub(crate) mod no_node;
+#[cfg(unix)]
 pub(crate) mod node;
+#[cfg(not(unix))]
+pub(crate) use no_node as node;
 mod orders;
 pub(crate) mod pause;
 pub(crate) mod plan;

@@ -171,6 +171,7 @@ fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
 pub fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
     let name = std::path::Path::new(&called).file_name().and_then(|name| name.to_str());
+    let name = name.map(|name| name.strip_suffix(std::env::consts::EXE_SUFFIX).unwrap_or(name));
     if let Some(code) = name.and_then(commands::envtest::called_as) {
         return code;
     }

@@ -5,7 +5,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,20 +187,19 @@ impl Keep<'_> {
         let complete = folder.join(CA_CERTIFICATE).exists();
         for (name, is_missed) in KEYS {
             let path = folder.join(name);
-            let mode = match fs::metadata(&path) {
-                Ok(found) => found.permissions().mode(),
+            let is_open = match fs::metadata(&path) {
+                Ok(found) => gc_host::is_open_to_others(&found),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && complete && is_missed => {
                     return Err(PkiError::MissingKey { path });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(PkiError::Read { path, error }),
             };
-            if mode & 0o077 != 0 {
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            if is_open {
+                gc_host::make_private(&path)
                     .map_err(|error| PkiError::OpenKey { path: path.clone(), error })?;
                 tracing::warn!(
                     path = %path.display(),
-                    mode = format!("{:o}", mode & 0o777),
                     "others could read a key; it is private now, and should be replaced if they did"
                 );
             }
@@ -231,12 +229,8 @@ pub(crate) fn lock_folder(folder: &Path) -> Result<Option<fs::File>, PkiError> {
 }
 
 fn create_folder(folder: &Path) -> Result<(), PkiError> {
-    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    created.map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })
-}
-
-fn is_open_to_others(file: &fs::Metadata) -> bool {
-    file.permissions().mode() & 0o077 != 0
+    gc_host::create_private_directory(folder)
+        .map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })
 }
 
 /// Writes a file that only its owner can read, replacing it in one step. A file that already has this content is left alone, so a
@@ -244,21 +238,17 @@ fn is_open_to_others(file: &fs::Metadata) -> bool {
 pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PkiError> {
     let content = content.as_ref();
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
-    let is_private = fs::metadata(path).is_ok_and(|file| !is_open_to_others(&file));
+    let is_private = fs::metadata(path).is_ok_and(|file| !gc_host::is_open_to_others(&file));
     if is_private && fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let fresh = path.with_file_name(name);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(failed)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut file = gc_host::private(&mut options).open(&fresh).map_err(failed)?;
+    gc_host::make_private(&fresh).map_err(failed)?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)
 }
@@ -435,7 +425,7 @@ fn kept_administrator(
         return Ok(None);
     };
     if let Keep::Folder(folder) = keep
-        && fs::metadata(folder.join("admin.key")).is_ok_and(|file| is_open_to_others(&file))
+        && fs::metadata(folder.join("admin.key")).is_ok_and(|file| gc_host::is_open_to_others(&file))
     {
         tracing::warn!("others could read the administrator's key: a new one is issued");
         return Ok(None);
@@ -548,6 +538,8 @@ fn admin_params(now: jiff::Timestamp) -> CertificateParams {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn now() -> jiff::Timestamp {

@@ -26,6 +26,7 @@ const LONGEST_SEARCH: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Unknown, because no collector was queried.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "only the terminal view has it"))]
     Unknown,
     /// Collecting.
     Acting,

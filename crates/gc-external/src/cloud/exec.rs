@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use gc_collectors::engine::MachineState;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use gc_host::ProcessGroup;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 use crate::cloud::protocol::{self, AnswerError};
@@ -74,40 +74,6 @@ pub struct Exec {
     places: Arc<Semaphore>,
 }
 
-/// A process that is killed with its whole group if this is dropped before it has ended.
-struct Group(Child);
-
-impl Group {
-    fn id(&self) -> Option<Pid> {
-        self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
-    }
-
-    fn kill(&self) {
-        // `None` once its status was taken.
-        if let Some(group) = self.id() {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-
-    /// Waits for the end of the process, and kills the processes that it left behind, which may hold its output open.
-    async fn end(&self) -> std::io::Result<()> {
-        let Some(id) = self.id() else { return Ok(()) };
-        // It is not reaped yet, so its number cannot belong to another group.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        let wait = move || rustix::io::retry_on_intr(|| waitid(WaitId::Pid(id), options));
-        tokio::task::spawn_blocking(wait).await.map_err(std::io::Error::other)??;
-        // There may be nothing left.
-        let _ = kill_process_group(id, Signal::KILL);
-        Ok(())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// Reads a stream to its end, so that its writer never fails, and keeps the beginning.
 async fn beginning(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
@@ -129,17 +95,11 @@ impl Exec {
 
     async fn ask(&self, machine: &Machine) -> Result<MachineState, ExecError> {
         let start = |error| ExecError::Start { path: self.path.clone(), error };
-        let child = Command::new(&self.path)
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(start)?;
-        let mut group = Group(child);
-        let (input, output, errors) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut group = ProcessGroup::spawn(&mut command).map_err(start)?;
+        let child = group.leader();
+        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let question = protocol::question(machine);
         let say = async {
             if let Some(mut input) = input {
@@ -167,7 +127,7 @@ impl Exec {
         if said.len() > MAX_ANSWER_BYTES {
             return Err(ExecError::TooLarge(self.path.clone()));
         }
-        let status = group.0.wait().await.map_err(start)?;
+        let status = group.leader().wait().await.map_err(start)?;
         if !status.success() {
             let text = shortened(&String::from_utf8_lossy(&complained));
             return Err(ExecError::Failed { path: self.path.clone(), status, text });

@@ -110,7 +110,7 @@ pub(crate) struct InventoryContents {
 struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
-    inode: u64,
+    identity: (u64, u64),
 }
 
 /// The inventory in a file. Each lookup checks the file, and reads it again if it has changed.
@@ -150,11 +150,13 @@ impl Inventory {
     }
 
     fn read(&self) -> Result<(Stamp, Arc<InventoryContents>), InventoryError> {
-        use std::os::unix::fs::MetadataExt as _;
         let unreadable = |error| InventoryError::Unreadable { path: self.path.clone(), error };
         let metadata = std::fs::metadata(&self.path).map_err(unreadable)?;
-        let stamp =
-            Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() };
+        let stamp = Stamp {
+            modified: metadata.modified().ok(),
+            bytes: metadata.len(),
+            identity: gc_host::file_identity(&metadata),
+        };
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, listed)) = &*read
             && *known == stamp

@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Transport, Uri};
 use tonic_prost::ProstCodec;
 
@@ -73,7 +72,7 @@ impl CsiClient {
         let path = endpoint.path().to_owned();
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            async move { gc_host::connect_local(path.as_ref()).await.map(TokioIo::new) }
         });
         // The authority must be a plain host name: some servers refuse one that looks like a path.
         let channel = Transport::from_static("http://localhost")

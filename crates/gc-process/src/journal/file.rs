@@ -1,8 +1,7 @@
 //! The journal's file, bounded in size, with a bounded number of older files (`FILE.1` is the youngest of them).
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::io::{BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,7 +48,9 @@ fn open(path: &Path) -> std::io::Result<File> {
 fn is_torn(path: &Path, bytes: u64) -> std::io::Result<bool> {
     let Some(last) = bytes.checked_sub(1) else { return Ok(false) };
     let mut byte = [0];
-    let read = File::open(path)?.read_at(&mut byte, last)?;
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(last))?;
+    let read = file.read(&mut byte)?;
     Ok(read == 1 && byte != *b"\n")
 }
 

@@ -441,7 +441,7 @@ pub fn identity() -> String {
 /// Returns the name of this host.
 #[must_use]
 pub fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    gc_host::host_name()
 }
 
 fn failed(status: StatusCode, message: &str) -> Reply {

@@ -1,8 +1,7 @@
 //! The directory of a store: its modes, its lock, and a data file that is complete or absent.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ::redb::StorageBackend;
@@ -30,7 +29,7 @@ pub(super) struct Lock {
 /// Creates and locks a directory.
 pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
     let failed = |source| OpenError::Directory { directory: directory.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    gc_host::create_private_directory(directory).map_err(failed)?;
     let mut file = private_file(&directory.join(LOCK)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
@@ -87,7 +86,7 @@ impl Medium for DataFile {
 
     fn publish(&self) -> Result<(), Failure> {
         fs::rename(self.path(UNFINISHED), self.path(DATA))?;
-        File::open(&self.directory)?.sync_all()?;
+        gc_host::sync_directory(&self.directory)?;
         match fs::remove_file(self.path(DISTRUSTED)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
@@ -117,10 +116,11 @@ impl Medium for DataFile {
 }
 
 fn private_file(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = gc_host::private(&mut options).open(path)?;
+    if gc_host::is_open_to_others(&file.metadata()?) {
+        gc_host::make_private(path)?;
     }
     Ok(file)
 }

@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use gc_store_api::{KeyValue, Transaction, Write};
@@ -56,9 +55,7 @@ impl ReserveFile {
 
     /// Returns the number of free bytes of the file system, if known.
     fn free(&self) -> Option<u64> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let disk = rustix::fs::statvfs(folder).ok()?;
-        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+        gc_host::free_bytes(self.path.parent().unwrap_or(Path::new(".")))
     }
 
     /// Returns the number of free bytes that proved insufficient because a write failed with as many. A data file without a reserve
@@ -69,10 +66,11 @@ impl ReserveFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = gc_host::private(&mut options).open(&self.path)?;
         // A sparse file would occupy no space yet.
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+        gc_host::occupy(&file, bytes)?;
         file.sync_all()
     }
 }

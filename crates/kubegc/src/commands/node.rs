@@ -141,6 +141,11 @@ struct ImagesOptions {
     all_nodes: bool,
 }
 
+/// Registers the metrics of the agent, for their documentation.
+pub(crate) fn register_metrics(catalogue: &mut Catalogue) {
+    Metrics::register(catalogue);
+}
+
 /// Runs the command.
 pub(crate) fn run(options: NodeOptions) -> Result<()> {
     gc_process::logging::start(&options.log)?;
@@ -392,16 +397,11 @@ impl Standing {
 }
 
 fn stop_on_signals() -> Result<Stop> {
-    use tokio::signal::unix::{SignalKind, signal};
     let (sender, stop) = Stop::new();
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut signals = gc_host::StopSignals::new().context("cannot wait for signals")?;
     tokio::spawn(
         async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            signals.recv().await;
             info!("asked to stop; removals in progress finish, and no new ones begin");
             // If the receiver is gone, the process is already ending.
             let _ = sender.send(true);
@@ -413,7 +413,7 @@ fn stop_on_signals() -> Result<Stop> {
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
+    gc_host::host_name().to_lowercase()
 }
 
 async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>> {

@@ -149,7 +149,7 @@ fn metrics() -> String {
     gc_inspect::stuck_metrics::StuckMetrics::register(&mut collectors);
     let mut garbage = Catalogue::default();
     gc_inspect::garbage_metrics::GarbageMetrics::register(&mut garbage);
-    gc_node::Metrics::register(&mut agent);
+    super::node::register_metrics(&mut agent);
     gc_recovery::status::RecorderStatus::register(&mut recorder);
     let [server, service_levels] = gc_apiserver::catalogues();
     for (heading, origin, catalogue) in [

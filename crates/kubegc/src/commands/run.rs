@@ -40,7 +40,6 @@ use gc_process::lease::election::{self, Candidate, ShownPages};
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::traces::Traces;
 use gc_process::{logging, preflight};
-use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
 
 use crate::deletion_events::DeletionEvents;
@@ -247,7 +246,7 @@ impl Parts {
 
 async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -> anyhow::Result<()> {
     let mut ended = apiserver::stop_signals()?;
-    let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
+    let hangups = gc_host::Hangups::new().context("cannot listen to SIGHUP")?;
     let timeout = options.request_timeout()?;
     let client = options.cluster.client(settings.kubeconfig.as_ref(), Caller::Controller).await?;
     let client = client.with_request_timeout(timeout);

@@ -47,20 +47,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-controller", &["gc-types", "gc-ownership", "gc-collectors"]),
     ("gc-cel", &["gc-types"]),
     ("gc-collectors", &["gc-types", "gc-cel"]),
+    ("gc-host", &[]),
     ("gc-metrics", &[]),
     ("gc-store-api", &[]),
     ("gc-registry", &["gc-types", "gc-cel", "gc-store-api"]),
     ("gc-workloads", &["gc-types"]),
     ("gc-explain", &["gc-types", "gc-cel", "gc-ownership", "gc-collectors"]),
-    ("gc-store", &["gc-store-api"]),
-    ("gc-apiserver", &["gc-metrics", "gc-registry", "gc-types"]),
+    ("gc-store", &["gc-host", "gc-store-api"]),
+    ("gc-apiserver", &["gc-host", "gc-metrics", "gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-controller", "gc-ownership", "gc-collectors"]),
     ("gc-cri", &["gc-types", "gc-collectors"]),
     ("gc-node", &["gc-metrics", "gc-types", "gc-collectors", "gc-kube", "gc-cri"]),
-    ("gc-external", &["gc-types", "gc-collectors", "gc-kube"]),
+    ("gc-external", &["gc-host", "gc-types", "gc-collectors", "gc-kube"]),
     (
         "gc-embedded",
         &[
+            "gc-host",
             "gc-apiserver",
             "gc-inspect",
             "gc-kube",
@@ -75,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "gc-inspect",
         &[
+            "gc-host",
             "gc-explain",
             "gc-kube",
             "gc-metrics",
@@ -102,6 +105,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "gc-recovery",
         &[
+            "gc-host",
             "gc-apiserver",
             "gc-collectors",
             "gc-embedded",
@@ -119,6 +123,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "gc-process",
         &[
+            "gc-host",
             "gc-explain",
             "gc-apiserver",
             "gc-kube",

@@ -61,7 +61,7 @@ pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
         None => kubeconfig::default_data_dir()?.join(DEFAULT_FOLDER),
     };
     write(&folder, version, &binary, kubectl.as_deref())?;
-    let folder = folder.canonicalize()?;
+    let folder = std::path::absolute(&folder)?;
     // The programs know their version by the name of their folder, if it is not the default.
     let assets =
         if version == KubernetesVersion::default() { folder.clone() } else { store(&folder, version) };
@@ -136,13 +136,13 @@ fn write(
         }
         match kubectl {
             Some(kubectl) => {
-                replace(folder, KUBECTL, |path| std::os::unix::fs::symlink(kubectl, path))?;
+                replace(folder, KUBECTL, |path| gc_host::link(kubectl, path))?;
             }
             None if folder == store => {
                 replace(folder, KUBECTL, |path| write_executable(path, NO_KUBECTL))?;
             }
             // The link of an earlier call may lead to nothing by now.
-            None => remove(&folder.join(KUBECTL))?,
+            None => remove(&folder.join(program_file(KUBECTL)))?,
         }
     }
     Ok(())
@@ -163,7 +163,8 @@ fn replace(
     name: &str,
     make: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> anyhow::Result<PathBuf> {
-    let (path, fresh) = (folder.join(name), folder.join(format!(".{name}.{}", std::process::id())));
+    let name = program_file(name);
+    let (path, fresh) = (folder.join(&name), folder.join(format!(".{name}.{}", std::process::id())));
     remove(&fresh)?;
     make(&fresh)
         .and_then(|()| std::fs::rename(&fresh, &path))
@@ -174,9 +175,7 @@ fn replace(
 }
 
 fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-
-    File::options().write(true).create_new(true).mode(0o755).open(path)?.write_all(text.as_bytes())
+    gc_host::executable(File::options().write(true).create_new(true)).open(path)?.write_all(text.as_bytes())
 }
 
 /// Writes the archive for this platform, and an index that lists it.
@@ -191,10 +190,12 @@ fn write_archive(
     let path = folder.join(&name);
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let kubectl = kubectl.map_or_else(|| Ok(NO_KUBECTL.as_bytes().to_vec()), read)?;
-    let program = read(&folder.join(PROGRAMS[0]))?;
-    let contents: [&[u8]; 3] = [&program, ETCD, &kubectl];
-    let names = PROGRAMS.into_iter().chain([KUBECTL]);
-    let entries = names.zip(contents).map(|(name, contents)| Entry { name, contents });
+    let program = read(&folder.join(program_file(PROGRAMS[0])))?;
+    // Windows runs no scripts of a shell.
+    let etcd = if cfg!(windows) { &program } else { ETCD };
+    let names = [PROGRAMS[0], PROGRAMS[1], KUBECTL].map(program_file);
+    let contents: [&[u8]; 3] = [&program, etcd, &kubectl];
+    let entries = names.iter().zip(contents).map(|(name, contents)| Entry { name, contents });
     let writing = || format!("cannot write {}", path.display());
     let file = File::create(&path).with_context(writing)?;
     let hash = archive::write(BufWriter::new(file), entries).with_context(writing)?;
@@ -204,9 +205,14 @@ fn write_archive(
     std::fs::write(&path, index).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Returns the name of a program's file: on Windows, `.exe` ends it.
+fn program_file(name: &str) -> String {
+    format!("{name}{}", std::env::consts::EXE_SUFFIX)
+}
+
 fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    let (path, name) = (std::env::var_os("PATH")?, program_file(name));
+    std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

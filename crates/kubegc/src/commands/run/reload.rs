@@ -1,13 +1,13 @@
 //! Reloads the configuration on SIGHUP.
 
-use tokio::signal::unix::Signal;
+use gc_host::Hangups;
 
 use super::live::Live;
 use super::options::{ExplicitFlags, Options, Settings};
 
 /// Reloads the configuration on each SIGHUP, and logs which changes take effect and which need a restart.
 pub(super) async fn reload(
-    mut hangups: Signal,
+    mut hangups: Hangups,
     options: Options,
     given: ExplicitFlags,
     mut settings: Settings,

@@ -2,16 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
-
-/// Offset that shells add to the number of the signal that ended a command.
-const ENDED_BY_SIGNAL: i32 = 128;
 
 /// Exit codes that shells, `env` and `timeout` use for a program that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
@@ -39,18 +34,17 @@ pub(super) async fn run(
             return Ok(ExitCode::from(if is_absent { NOT_FOUND } else { NOT_EXECUTABLE }));
         }
     };
-    let mut signal = Signal::TERM;
+    let mut is_asked = false;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
             Some(()) = stop.recv() => {
-                let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                // The process may have ended just now, which is not an error.
-                let _ = id.map(|id| kill_process(id, signal));
-                signal = Signal::KILL;
+                gc_host::end_process(&mut child, is_asked);
+                is_asked = true;
             }
         }
     };
-    let code = status.code().or_else(|| status.signal().map(|signal| ENDED_BY_SIGNAL + signal));
-    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(gc_host::exit_code(status)
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from))
 }
