@@ -1,10 +1,11 @@
 //! Lengths of large collections in protobuf. A list in protobuf states its length first, and encoding a million objects just to
 //! learn it takes seconds; with a known length, the list begins at once.
 //!
-//! A collection is measured once. From then on each change of an object adds the length of its new state and subtracts that of the one
-//! before, which the store delivers with it: nothing is kept for an object. The last changes are remembered, because a list is of one
-//! version, and that may be a little older than what was counted. Small collections are not counted: they are written before they are
-//! sent.
+//! A collection is measured when the server starts, or when a list first asks for its length. From then on each change of an object adds
+//! the length of its new state and subtracts that of the one before, which the store delivers with it: nothing is kept for an object. The
+//! last changes are remembered, because a list is of one version, and that may be a little older than what was counted. Small collections
+//! are not counted: they are written before they are sent. Neither are those that are changed often and seldom listed, because every write
+//! pays for counting.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -101,7 +102,7 @@ impl Totals {
         scratch: &mut Vec<u8>,
     ) {
         let [bytes, forms @ ..] = lengths else { return };
-        *bytes += sign * i64::try_from(value.len()).unwrap_or(i64::MAX);
+        *bytes += sign * size(value);
         for (length, form) in forms.iter_mut().zip(&*self.forms) {
             *length += sign * form.measure(value, at, scratch);
         }
@@ -147,6 +148,10 @@ fn add(to: &mut [i64], lengths: &[i64]) {
     }
 }
 
+fn size(value: &Bytes) -> i64 {
+    i64::try_from(value.len()).unwrap_or(i64::MAX)
+}
+
 fn namespace_of<'k>(prefix: &str, key: &'k str) -> Option<&'k str> {
     key.strip_prefix(prefix)?.split_once('/').map(|(namespace, _)| namespace)
 }
@@ -171,12 +176,34 @@ struct Count {
     since: Revision,
     /// Last changes, oldest first.
     recent: VecDeque<Difference>,
+    /// Changes, and their bytes, since a list last asked for the length.
+    unasked_changes: usize,
+    unasked_bytes: i64,
     /// False while the objects that existed at the start are being measured.
     is_complete: bool,
 }
 
 impl Count {
+    fn new(forms: Arc<[CountedForm]>, since: Revision) -> Self {
+        Self {
+            totals: Totals::new(forms),
+            since,
+            recent: VecDeque::new(),
+            unasked_changes: 0,
+            unasked_bytes: 0,
+            is_complete: false,
+        }
+    }
+
+    /// Reports whether counting since the last list has cost more than measuring the collection once more would.
+    fn is_idle(&self) -> bool {
+        self.unasked_changes > RECENT && self.unasked_bytes > self.totals.stored_bytes()
+    }
+
     fn take(&mut self, prefix: &str, change: &Change, scratch: &mut Vec<u8>) {
+        self.unasked_changes += 1;
+        self.unasked_bytes += change.value.as_ref().map_or(0, size);
+        self.unasked_bytes += change.previous.as_ref().map_or(0, |before| size(&before.value));
         let mut lengths = vec![0; self.totals.all.len()].into_boxed_slice();
         if let Some(value) = &change.value {
             self.totals.measure(&mut lengths, (value, change.revision), 1, scratch);
@@ -198,7 +225,8 @@ impl Count {
     }
 
     /// Returns the length of the items of a list.
-    fn length(&self, collection: &ListedCollection, items: ProtobufItems) -> Option<usize> {
+    fn length(&mut self, collection: &ListedCollection, items: ProtobufItems) -> Option<usize> {
+        (self.unasked_changes, self.unasked_bytes) = (0, 0);
         let ListedCollection { prefix, namespace, revision } = collection;
         if !self.is_complete || *revision < self.since {
             return None;
@@ -228,8 +256,8 @@ impl Count {
 
 /// State of a collection.
 enum Counting {
-    /// Not counted; it has at most this number of stored bytes.
-    Small(i64),
+    /// Not counted, because it is small or no list has asked for its length; it has at most this number of stored bytes.
+    Uncounted(i64),
     Counted(Box<Count>),
     /// Not counted, because a list once had another length than was stated.
     Distrusted,
@@ -309,20 +337,30 @@ impl State {
             Some(Counting::Counted(count)) => {
                 count.take(prefix, change, &mut self.scratch);
                 let bytes = count.totals.stored_bytes();
-                if count.is_complete && bytes < self.counted_from / COUNTED_TO {
-                    self.collections.insert(prefix.into(), Counting::Small(bytes));
+                if count.is_complete && (bytes < self.counted_from / COUNTED_TO || count.is_idle()) {
+                    self.collections.insert(prefix.into(), Counting::Uncounted(bytes));
                 }
             }
-            Some(Counting::Small(bytes)) => {
-                let size = |value: &Bytes| i64::try_from(value.len()).unwrap_or(i64::MAX);
+            Some(Counting::Uncounted(bytes)) => {
                 *bytes += change.value.as_ref().map_or(0, size);
                 *bytes -= change.previous.as_ref().map_or(0, |before| size(&before.value));
-                if *bytes >= self.counted_from {
-                    self.large.insert(prefix.into());
-                }
             }
             // Lists of these collections are measured each time.
             Some(Counting::Distrusted) | None => {}
+        }
+    }
+
+    fn length(&mut self, collection: &ListedCollection, items: ProtobufItems) -> Option<usize> {
+        match self.collections.get_mut(collection.prefix.as_str())? {
+            Counting::Counted(count) => count.length(collection, items),
+            Counting::Uncounted(bytes) => {
+                if *bytes >= self.counted_from && self.large.insert(collection.prefix.as_str().into()) {
+                    // The task that follows the changes measures it.
+                    self.waker.iter().for_each(Waker::wake_by_ref);
+                }
+                None
+            }
+            Counting::Distrusted => None,
         }
     }
 
@@ -365,8 +403,11 @@ impl ListLengths {
         (state.progress, state.last) = (after, after);
         for prefix in prefixes {
             let prefix: Box<str> = prefix.into();
-            let counting =
-                if state.distrusted.contains(&prefix) { Counting::Distrusted } else { Counting::Small(0) };
+            let counting = if state.distrusted.contains(&prefix) {
+                Counting::Distrusted
+            } else {
+                Counting::Uncounted(0)
+            };
             state.collections.insert(prefix.clone(), counting);
             state.large.insert(prefix);
         }
@@ -400,35 +441,33 @@ impl ListLengths {
         while !state.pump().ok()? {}
         let since = state.progress;
         let counting = state.collections.get_mut(prefix)?;
-        if !matches!(counting, Counting::Small(_)) {
+        if !matches!(counting, Counting::Uncounted(_)) {
             return None;
         }
-        let totals = Totals::new(forms);
-        let count = Count { totals, since, recent: VecDeque::new(), is_complete: false };
-        *counting = Counting::Counted(Box::new(count));
+        *counting = Counting::Counted(Box::new(Count::new(forms, since)));
         Some(since)
     }
 
-    /// Completes the count that [`Self::begin`] started. Without a measurement, the collection is not counted until it changes
-    /// again.
+    /// Completes the count that [`Self::begin`] started. Without a measurement, the collection is not counted until a list
+    /// asks for it again.
     pub(crate) fn complete(&self, prefix: &str, measured: Option<Totals>) {
         let mut state = self.state();
         let counted_from = state.counted_from;
         let Some(counting) = state.collections.get_mut(prefix) else { return };
         let Counting::Counted(count) = counting else { return };
         let Some(measured) = measured else {
-            *counting = Counting::Small(counted_from);
+            *counting = Counting::Uncounted(counted_from);
             return;
         };
         count.totals.add_all(measured);
         count.is_complete = true;
         let bytes = count.totals.stored_bytes();
         if bytes < counted_from {
-            *counting = Counting::Small(bytes);
+            *counting = Counting::Uncounted(bytes);
         }
     }
 
-    /// Returns the length of the items of a list; `None` if it is not known.
+    /// Returns the length of the items of a list; `None` if it is not known. Has a large collection counted for the next list.
     pub(crate) fn poll_length(
         &self,
         context: &mut Context<'_>,
@@ -453,10 +492,7 @@ impl ListLengths {
                 }
             }
         }
-        Poll::Ready(match state.collections.get(collection.prefix.as_str()) {
-            Some(Counting::Counted(count)) => count.length(collection, items),
-            _ => None,
-        })
+        Poll::Ready(state.length(collection, items))
     }
 
     /// Stops counting a collection until the server restarts, because a list had another length than was stated.

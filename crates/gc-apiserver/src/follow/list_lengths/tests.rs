@@ -165,6 +165,37 @@ fn collections_are_counted_while_they_are_large() {
     assert!(is_known());
 }
 
+/// Writes pay for counting only where somebody lists: a collection that is only written is not counted, and no longer once it was
+/// changed as much as it is large.
+#[test]
+fn collections_that_are_not_listed_are_not_counted() {
+    let fixture = Fixture::new(5000);
+    let [_, items] = forms();
+    let known = || fixture.known("", fixture.storage.revision().unwrap(), items).is_some();
+    fixture.measure();
+    fixture.write((0..20).map(|number| put(0, number, &"x".repeat(300))).collect());
+    // Counting the changes asks for nothing to be measured; a list does.
+    let newest = fixture.storage.revision().unwrap();
+    let other =
+        ListedCollection { prefix: "/core/secrets/".into(), namespace: String::new(), revision: newest };
+    let _ = fixture.lengths.poll_length(&mut Context::from_waker(Waker::noop()), &other, items);
+    assert_eq!(fixture.lengths.next_large(), None);
+    assert!(!known());
+    fixture.measure();
+    assert!(known());
+    let change = |times: u32| {
+        for time in 0..times {
+            fixture.write((0..20).map(|number| put(0, number, &format!("{time}").repeat(100))).collect());
+        }
+    };
+    change(100);
+    assert!(known());
+    change(300);
+    assert!(!known());
+    fixture.measure();
+    assert!(known());
+}
+
 /// What is counted stays right, although versions that are too old, and too many namespaces, are not.
 #[test]
 fn a_length_that_is_not_known_is_not_guessed() {
