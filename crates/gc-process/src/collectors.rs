@@ -29,6 +29,7 @@ use gc_kube::{
 };
 use gc_types::Timestamp;
 use gc_workloads::workloads;
+use tokio::task::JoinHandle;
 
 use crate::activity::{Activity, Instrumented, Settled};
 use crate::collector_metrics::CollectorMetrics;
@@ -229,13 +230,22 @@ pub struct NamespaceOptions {
 #[derive(Default)]
 pub struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
-    ownership: Option<tokio::task::JoinHandle<Instrumented<gc_ownership::Engine>>>,
-    namespaces: Option<tokio::task::JoinHandle<()>>,
-    retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
-    others: Vec<tokio::task::JoinHandle<()>>,
+    ownership: Option<JoinHandle<Instrumented<gc_ownership::Engine>>>,
+    namespaces: Option<JoinHandle<()>>,
+    retention: Vec<(Controller, JoinHandle<Counts>)>,
+    others: Vec<JoinHandle<()>>,
 }
 
 impl RunningCollectors {
+    /// Reports whether a collector has ended, which before [`RunningCollectors::shutdown`] only a panic can be the reason of.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ownership.as_ref().is_some_and(JoinHandle::is_finished)
+            || self.namespaces.as_ref().is_some_and(JoinHandle::is_finished)
+            || self.retention.iter().any(|(_, work)| work.is_finished())
+            || self.others.iter().any(JoinHandle::is_finished)
+    }
+
     /// Starts the enabled collectors, each with the client of its own identity.
     pub fn start(
         client_of: impl Fn(Controller) -> ApiClient,
@@ -553,5 +563,18 @@ mod tests {
         let lines = COLLECTORS
             .map(|one| format!("running_managed_controllers{{name=\"{}\",manager=\"kubegc\"}} 1", one.name));
         assert_eq!(running, lines.iter().map(String::as_str).collect());
+    }
+
+    /// A process that leads without one of its collectors would keep others from collecting.
+    #[tokio::test]
+    async fn a_collector_that_panics_is_noticed() {
+        let mut running = RunningCollectors::default();
+        running.add(|stopped| stopped);
+        assert!(!running.has_ended());
+        running.add(|_| async { panic!("a defect") });
+        while !running.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        running.shutdown().await;
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gc_collectors::leases::IDENTITY_NAMESPACE;
-use gc_controller::election::{After, Ask, Election, Record, Reply, Round};
+use gc_controller::election::{After, Ask, Election, Record, Reply, Round, Timing};
 use gc_registry::api::Object;
 use gc_registry::storage::Change;
 use serde_json::{Value, json};
@@ -20,15 +20,17 @@ use crate::violation::{Violation, broken};
 
 /// Name of the Lease, in [`IDENTITY_NAMESPACE`].
 pub const LEASE_NAME: &str = "kubegc";
-/// Times of Kubernetes' own controllers.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest durations, those of Kubernetes' own controllers.
+const LONGEST: Timing = Timing {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+};
+/// Shortest durations of a lease, in seconds: replicas may run with different flags, and with 15 a lease is never shortened.
+const SHORTEST_SECONDS: [u64; 4] = [3, 3, 5, 15];
 /// Reason for the failure of a request that was given up.
 pub const NO_ANSWER: &str = "no answer in time";
-/// Speed of clocks relative to the world's, in thousandths. (With the times above, two candidates never lead at once as long as the
+/// Speed of clocks relative to the world's, in thousandths. (With the durations above, two candidates never lead at once as long as the
 /// fastest clock is at most one and a half times as fast as the slowest.)
 const RATES: [i64; 7] = [0, 0, 0, -30, 30, -150, 150];
 /// Maximum delay of a request in one direction, and of a slow one, in milliseconds.
@@ -259,7 +261,11 @@ impl Candidate {
     pub fn new(number: usize, now: i64, network: &mut Network, defect: Option<Defect>) -> Self {
         let identity = format!("collector-{number}");
         Self {
-            election: Election::new(identity.clone(), LEASE_DURATION, RENEW_DEADLINE),
+            election: Election::new(
+                identity.clone(),
+                LONGEST,
+                Duration::from_secs(network.random.pick(&SHORTEST_SECONDS)),
+            ),
             identity,
             seen: None,
             born: now,
@@ -303,7 +309,7 @@ impl Candidate {
                     self.seen = seen.or(self.seen.take());
                     reply
                 }
-                None if clock >= since + PATIENCE => {
+                None if clock >= since + self.election.timing().patience() => {
                     network.forget(number);
                     Reply::Failed(NO_ANSWER.to_owned())
                 }
@@ -320,7 +326,8 @@ impl Candidate {
                     }
                     // Waiting candidates wait a little longer than a leader, each for a different time.
                     let spread = if self.is_held() { network.random.below(200) } else { 0 };
-                    let pause = RETRY_PERIOD + RETRY_PERIOD * u32::try_from(spread).unwrap_or(0) / 1_000;
+                    let pause = self.election.rest(clock);
+                    let pause = pause + pause * u32::try_from(spread).unwrap_or(0) / 1_000;
                     self.stage = Stage::Resting(clock + pause);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gc_kube::ApiClient;
 use gc_kube::connection::{Answer, RequestError};
-use gc_kube::election::{After, Ask, Election, Record, Reply, Round};
+use gc_kube::election::{After, Ask, Election, Record, Reply, Round, Timing};
 use gc_kube::requests::ObjectAnswer;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -24,31 +24,33 @@ const JITTER: f64 = 1.2;
 pub struct LeaseOptions {
     /// The Lease.
     pub lease: LeaseName,
-    /// Time after which another replica may take the Lease, from its last renewal.
-    pub lease_duration: Duration,
-    /// Time within which the leader must renew the Lease, or step down.
-    pub renew_deadline: Duration,
-    /// Time between two reads or renewals of the Lease.
-    pub retry_period: Duration,
+    /// Durations on a server that is slow.
+    pub longest: Timing,
+    /// Shortest duration of a lease, on a server that answers quickly. The other durations shrink with it.
+    pub shortest: Duration,
 }
 
 impl LeaseOptions {
     /// Checks the rules of Kubernetes' own controllers.
     pub fn check(&self) -> Result<(), String> {
-        if self.lease_duration <= self.renew_deadline {
+        let Timing { lease_duration, renew_deadline, retry_period } = self.longest;
+        if lease_duration <= renew_deadline {
             return Err(
                 "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline".into()
             );
         }
-        if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+        if renew_deadline <= retry_period.mul_f64(JITTER) {
             return Err("--leader-elect-renew-deadline must be longer than 1.2 times \
                         --leader-elect-retry-period"
                 .into());
         }
-        if self.lease_duration < Duration::from_secs(1) || self.retry_period.is_zero() {
+        if lease_duration < Duration::from_secs(1) || retry_period.is_zero() {
             return Err(
                 "--leader-elect-lease-duration must be at least 1s, and the others more than 0".into()
             );
+        }
+        if self.shortest < Duration::from_secs(1) {
+            return Err("--leader-elect-shortest-lease-duration must be at least 1s".into());
         }
         Ok(())
     }
@@ -68,6 +70,8 @@ struct State {
     until: Option<Instant>,
     /// True if an operator has stopped everything.
     paused: bool,
+    /// Duration on the Lease as last seen, in seconds.
+    lease_seconds: u64,
 }
 
 impl State {
@@ -88,7 +92,7 @@ impl Leadership {
     pub fn always() -> Self {
         // Far beyond the life of a process, yet well within the range of a clock.
         let until = Some(Instant::now() + Duration::from_hours(876_000));
-        let state = Arc::new(Mutex::new(State { until, paused: false }));
+        let state = Arc::new(Mutex::new(State { until, ..State::default() }));
         Self { state, held: watch::Sender::new(false) }
     }
 
@@ -121,6 +125,12 @@ impl Leadership {
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Returns the duration on the Lease as last seen, in seconds; 0 before that.
+    #[must_use]
+    pub fn lease_seconds(&self) -> u64 {
+        self.lock().lease_seconds
     }
 
     /// Returns a receiver that is true while the collector must hold back its effects.
@@ -205,7 +215,7 @@ impl Candidate {
         control: Control,
         leadership: Leadership,
     ) -> Self {
-        let election = Election::new(identity, options.lease_duration, options.renew_deadline);
+        let election = Election::new(identity, options.longest, options.shortest);
         let origin = Instant::now();
         Self {
             client,
@@ -247,7 +257,8 @@ impl Candidate {
                     tracing::warn!(lease = %self.title(), why, "the lease cannot be acquired yet");
                 }
             }
-            tokio::time::sleep(self.options.retry_period.mul_f64(spread())).await;
+            let rest = self.election.rest(self.origin.elapsed());
+            tokio::time::sleep(rest.mul_f64(spread())).await;
         }
     }
 
@@ -255,7 +266,7 @@ impl Candidate {
     pub async fn keep(&mut self) -> LeaseError {
         let mut why = String::from("no attempt was made in time");
         loop {
-            tokio::time::sleep(self.options.retry_period).await;
+            tokio::time::sleep(self.election.rest(self.origin.elapsed())).await;
             let left = self.election.acts_until().unwrap_or_default().saturating_sub(self.origin.elapsed());
             let round = tokio::time::timeout(left, self.round()).await;
             let is_overdue = self.election.is_overdue(self.origin.elapsed());
@@ -277,7 +288,7 @@ impl Candidate {
                     continue;
                 }
                 _ => {
-                    let deadline = self.options.renew_deadline;
+                    let deadline = self.election.timing().renew_deadline;
                     LeaseError::NotRenewed { lease: self.title(), deadline, why }
                 }
             };
@@ -306,11 +317,17 @@ impl Candidate {
     /// Performs one round of requests for the election, and returns the result.
     async fn round(&mut self) -> Result<Round, LeaseError> {
         let mut ask = self.election.begin(self.origin.elapsed(), jiff::Timestamp::now());
+        // A request for a shorter lease shortens our time before it is sent.
+        if let Some(until) = self.election.acts_until() {
+            self.leadership.lead_until(self.origin + until);
+        }
         loop {
             let reply = self.perform(&ask).await?;
             match self.election.answered(reply, self.origin.elapsed(), jiff::Timestamp::now()) {
                 After::Ask(next) => ask = next,
                 After::Over(round) => {
+                    let seconds = self.election.lease_seconds();
+                    self.leadership.change(|state| state.lease_seconds = seconds);
                     if let (Round::Holds, Some(until)) = (&round, self.election.acts_until()) {
                         self.leadership.lead_until(self.origin + until);
                     }
@@ -415,7 +432,7 @@ impl Candidate {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, RequestError> {
-        let limit = (self.options.renew_deadline / 2).max(Duration::from_secs(1));
+        let limit = self.election.timing().patience();
         let answer = self.client.call(crate::preflight::request(method, path, body));
         tokio::time::timeout(limit, answer).await.unwrap_or(Err(RequestError::Timeout(limit)))
     }

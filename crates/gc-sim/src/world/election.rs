@@ -15,7 +15,7 @@ use crate::violation::broken;
 /// Times that pass in a step, in milliseconds.
 pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 7_000, 12_000, 17_000];
 /// Steps in which time passes, in milliseconds: normally, and when much of it passes.
-const SLICE_MILLISECONDS: (i64, i64) = (100, 1_000);
+const SLICE_MILLISECONDS: (i64, i64) = (100, 250);
 /// Time above which the coarser steps are used, in milliseconds.
 const MUCH_TIME_MILLISECONDS: i64 = 20_000;
 /// Interval at which a rest checks that a candidate leads, in milliseconds.

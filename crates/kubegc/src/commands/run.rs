@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
 use gc_collectors::permissions::Controller;
@@ -40,7 +40,7 @@ use gc_process::lease::election::{self, Candidate, ShownPages};
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::traces::Traces;
 use gc_process::{logging, preflight};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::deletion_events::DeletionEvents;
 use live::Live;
@@ -56,6 +56,11 @@ pub(crate) use sinks::sinks;
 
 /// Interval of readiness checks until the collector is ready.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
+/// Interval at which a leader notices that one of its collectors has ended.
+const COLLECTORS_EXAMINED_EVERY: Duration = Duration::from_millis(250);
+/// Error of a run whose collector has ended by itself.
+const PANICKED: &str =
+    "a collector ended by a panic; the lease is released so that another replica takes over";
 /// Delay before the first pass over a terminating namespace, because other API servers may not know yet that it is terminating
 /// (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
@@ -83,6 +88,8 @@ pub(crate) fn metrics() -> Catalogue {
 /// Reason why a run ended.
 enum End {
     Signal,
+    /// A collector has ended by a panic, so this process must not lead without it.
+    Panic,
     Lost(election::LeaseError),
 }
 
@@ -287,19 +294,23 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let mut candidate =
         Candidate::new(client, lease, election::identity(), control, leadership).showing(shown);
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
+    let has_ended = || work.as_ref().is_some_and(JoinHandle::is_finished) || others.has_ended();
     let end = tokio::select! {
         lost = lead(&mut candidate, elects) => End::Lost(lost),
         _ = ended.recv() => End::Signal,
+        () = until(has_ended) => End::Panic,
     };
     let result = match end {
-        End::Signal => {
+        End::Signal | End::Panic => {
             let _ = stop.send(()); // an error says that the collector has ended already
             others.stop().await;
-            if let Some(work) = work {
-                work.await.context("the collector ended by a panic")?;
-            }
+            let ended = match work {
+                Some(work) => work.await.map(|_| ()).context("the collector ended by a panic"),
+                None => Ok(()),
+            };
+            // Nothing is sent any more, so another replica may act at once.
             candidate.release().await;
-            Ok(())
+            ended.and(if matches!(end, End::Panic) { Err(anyhow!(PANICKED)) } else { Ok(()) })
         }
         // The gate is closed, so no further request starts. Dropping the runtime ends those in flight.
         End::Lost(error) => {
@@ -317,6 +328,13 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
         report_observation(&metrics);
     }
     result
+}
+
+/// Waits until a collector has ended.
+async fn until(has_ended: impl Fn() -> bool) {
+    while !has_ended() {
+        tokio::time::sleep(COLLECTORS_EXAMINED_EVERY).await;
+    }
 }
 
 /// Waits for the server, and checks its version and the permissions.

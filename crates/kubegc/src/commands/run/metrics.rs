@@ -115,6 +115,7 @@ pub(super) struct Metrics {
     sync_errors: Counter,
     queues: WorkQueues,
     leader: Family<LeaseLabel, Gauge>,
+    lease_duration: Family<LeaseLabel, Gauge>,
     requests: Family<VerbLabel, Counter>,
     latencies: Latencies,
     objects: Gauge,
@@ -162,6 +163,11 @@ impl Metrics {
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
              master",
             m.leader,
+        );
+        catalogue.register(
+            "kubegc_lease_duration_seconds",
+            "Duration on the Lease as last seen: how long standbys wait after the last renewal; 0 without an election",
+            m.lease_duration,
         );
         catalogue.register("kubegc_http_requests", "HTTP requests sent", m.requests);
         catalogue.register(
@@ -372,7 +378,10 @@ impl Pages for RunPages {
         metrics.queues.refresh(count(stats.queued));
         metrics.withheld.set(count(stats.withheld));
         let leads = i64::from(self.leadership.leads());
-        metrics.leader.get_or_create(&LeaseLabel { name: metrics.lease.clone() }).set(leads);
+        let label = LeaseLabel { name: metrics.lease.clone() };
+        metrics.leader.get_or_create(&label).set(leads);
+        let seconds = i64::try_from(self.leadership.lease_seconds()).unwrap_or(i64::MAX);
+        metrics.lease_duration.get_or_create(&label).set(seconds);
         metrics.paused.set(i64::from(self.orders.borrow().paused.is_some()));
         metrics.breaker_tripped.clear();
         let breaker = self.breaker.lock();

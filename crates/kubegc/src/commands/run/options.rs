@@ -12,6 +12,7 @@ use gc_inspect::garbage_metrics::SHORTEST_INTERVAL;
 use gc_kube::CollectorOptions;
 use gc_kube::breaker::BreakerOptions;
 use gc_kube::concurrency::ConcurrencyOptions;
+use gc_kube::election::Timing;
 use gc_process::UsageError;
 use gc_process::access::{self, ContextFlags};
 use gc_process::collectors::ControllerOptions;
@@ -113,9 +114,13 @@ pub(crate) struct Options {
     #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     leader_elect: bool,
-    /// Time that standbys wait after the leader's last renewal
+    /// Longest time that standbys wait after the leader's last renewal, on a slow server
     #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "15s")]
     leader_elect_lease_duration: String,
+    /// Shortest such time, on a server that answers quickly; the renew deadline and the retry period shrink with it. The value of
+    /// --leader-elect-lease-duration turns this off
+    #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "3s")]
+    leader_elect_shortest_lease_duration: String,
     /// Time that a leader acts without a renewal before it exits
     #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "10s")]
     leader_elect_renew_deadline: String,
@@ -447,23 +452,29 @@ fn lease(
             ),
             name: given.pick("leader_elect_resource_name", flags.name, named(&file.resource_name)),
         },
-        lease_duration: pick(
-            "leader_elect_lease_duration",
-            "--leader-elect-lease-duration",
-            &options.leader_elect_lease_duration,
-            file.lease_duration,
-        )?,
-        renew_deadline: pick(
-            "leader_elect_renew_deadline",
-            "--leader-elect-renew-deadline",
-            &options.leader_elect_renew_deadline,
-            file.renew_deadline,
-        )?,
-        retry_period: pick(
-            "leader_elect_retry_period",
-            "--leader-elect-retry-period",
-            &options.leader_elect_retry_period,
-            file.retry_period,
+        longest: Timing {
+            lease_duration: pick(
+                "leader_elect_lease_duration",
+                "--leader-elect-lease-duration",
+                &options.leader_elect_lease_duration,
+                file.lease_duration,
+            )?,
+            renew_deadline: pick(
+                "leader_elect_renew_deadline",
+                "--leader-elect-renew-deadline",
+                &options.leader_elect_renew_deadline,
+                file.renew_deadline,
+            )?,
+            retry_period: pick(
+                "leader_elect_retry_period",
+                "--leader-elect-retry-period",
+                &options.leader_elect_retry_period,
+                file.retry_period,
+            )?,
+        },
+        shortest: duration(
+            "--leader-elect-shortest-lease-duration",
+            &options.leader_elect_shortest_lease_duration,
         )?,
     };
     lease.check().map_err(UsageError::new)?;
@@ -629,7 +640,7 @@ mod tests {
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.mode, Mode::ObserveFor(Duration::from_hours(24)));
         assert_eq!((file.leader_elect, &*file.lease.lease.name), (false, "theirs"));
-        assert_eq!(file.lease.lease_duration, Duration::from_mins(1));
+        assert_eq!(file.lease.longest.lease_duration, Duration::from_mins(1));
         assert_eq!(file.controllers, [Controller::GarbageCollector]);
         assert_eq!(file.retention.terminated_pod_gc_threshold, 3);
         assert_eq!(
@@ -704,6 +715,7 @@ mod tests {
             ),
             (&["--controllers=nothing"], None, "--controllers: "),
             (&["--leader-elect-renew-deadline=20s"], None, "must be longer than"),
+            (&["--leader-elect-shortest-lease-duration=500ms"], None, "must be at least 1s"),
             (&["--concurrent-gc-syncs=0"], None, "--concurrent-gc-syncs"),
             (&["--ui-orders"], None, "--ui-orders needs --ui-bind-address"),
             (

@@ -59,12 +59,20 @@ impl Others {
                     None,
                     &surroundings,
                 );
-                let _ = stopped.await;
+                tokio::select! {
+                    _ = stopped => {}
+                    () = super::until(|| running.has_ended()) => {}
+                }
                 running.shutdown().await;
             }
             .boxed(),
         );
         Self { stop, work }
+    }
+
+    /// Reports whether a collector has ended without being stopped.
+    pub(super) fn has_ended(&self) -> bool {
+        self.work.is_finished()
     }
 
     /// Stops the collectors, and waits until they have ended.
