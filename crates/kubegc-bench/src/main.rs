@@ -7,6 +7,7 @@ mod ask;
 mod cascade;
 mod churn;
 mod cluster;
+mod failover;
 mod finished;
 mod namespaces;
 mod startup;
@@ -49,6 +50,8 @@ enum Command {
     Startup(startup::Options),
     /// Updates at a fixed rate
     Churn(churn::Options),
+    /// Two replicas of a collector, until the second deletes something after the first was killed; and what both cost
+    Failover(failover::Options),
     /// Namespaces with objects, deleted all at once
     Namespaces(namespaces::Options),
     /// Finished pods over the threshold of a collector that is started
@@ -77,6 +80,7 @@ fn main() -> anyhow::Result<()> {
             Command::Ask(options) => ask::run(&connect().await?, &options).await,
             Command::Cascade(options) => cascade::run(&connect().await?, &options, pid).await,
             Command::Fill(options) => startup::fill(&connect().await?, &options).await,
+            Command::Failover(options) => failover::run(&connect().await?, &options).await,
             Command::Startup(options) => startup::run(&options).await,
             Command::Namespaces(options) => namespaces::run(&connect().await?, &options, pid).await,
             Command::Pods(options) => finished::pods(&connect().await?, &options).await,

@@ -97,7 +97,7 @@ fn a_standby_with_a_warm_graph_takes_over_from_a_killed_leader() {
     let admin = Admin::of(&server);
     let mut first = Run::start(&server, &QUICK_LEASE);
     until("the first leads", || first.leads() && first.is_ready());
-    let second = Run::start(&server, &QUICK_LEASE);
+    let second = Run::start(&server, &[&QUICK_LEASE[..], &["--standby=warm"]].concat());
     until("the second is ready", || second.is_ready());
     assert!(!second.leads());
     let root = admin.map("root", None);
@@ -131,7 +131,7 @@ fn nothing_is_sent_after_the_lease_is_lost() {
     });
     admin.delete("root", "Background");
     // Another replica stands by, with everything in its graph, and does nothing either.
-    let standby = Run::start(&server, &QUICK_LEASE);
+    let standby = Run::start(&server, &[&QUICK_LEASE[..], &["--standby=warm"]].concat());
     until("the standby has seen it", || standby.is_ready());
     until("the standby knows who leads", || standby.log().contains("somebody-else"));
     assert!(admin.exists("leaf"));

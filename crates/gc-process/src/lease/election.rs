@@ -62,6 +62,7 @@ impl LeaseOptions {
 pub struct Leadership {
     state: Arc<Mutex<State>>,
     held: watch::Sender<bool>,
+    led: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ impl Leadership {
     /// Creates a leadership that no replica has yet.
     #[must_use]
     pub fn none() -> Self {
-        Self { state: Arc::default(), held: watch::Sender::new(true) }
+        Self { state: Arc::default(), held: watch::Sender::new(true), led: watch::Sender::new(false) }
     }
 
     /// Creates a permanent leadership, without an election.
@@ -93,7 +94,7 @@ impl Leadership {
         // Far beyond the life of a process, yet well within the range of a clock.
         let until = Some(Instant::now() + Duration::from_hours(876_000));
         let state = Arc::new(Mutex::new(State { until, ..State::default() }));
-        Self { state, held: watch::Sender::new(false) }
+        Self { state, held: watch::Sender::new(false), led: watch::Sender::new(true) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -103,8 +104,9 @@ impl Leadership {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        let is_held = state.is_held();
+        let (is_held, leads) = (state.is_held(), state.until.is_some());
         self.held.send_if_modified(|held| std::mem::replace(held, is_held) != is_held);
+        self.led.send_if_modified(|led| std::mem::replace(led, leads) != leads);
     }
 
     /// Reports whether a request that changes something may be sent now. A process that was suspended for a while finds out here
@@ -137,6 +139,12 @@ impl Leadership {
     #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
+    }
+
+    /// Waits until we lead, paused or not.
+    pub async fn acquired(&self) {
+        let mut led = self.led.subscribe();
+        drop(led.wait_for(|led| *led).await); // we have the sender, so there is no error
     }
 
     /// Pauses or resumes on an operator's order.
@@ -250,7 +258,7 @@ impl Candidate {
                 }
                 Round::HeldByOther if reported != self.election.holder() => {
                     self.election.holder().clone_into(&mut reported);
-                    tracing::info!(lease = %self.title(), holder = %reported, "standing by with a complete graph");
+                    tracing::info!(lease = %self.title(), holder = %reported, "standing by");
                 }
                 Round::HeldByOther => {}
                 Round::Failed(why) => {

@@ -11,6 +11,7 @@ mod others;
 mod reload;
 mod resident;
 mod sinks;
+mod standby;
 mod work_queue;
 
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use gc_inspect::garbage_metrics::GarbageMetrics;
 use gc_inspect::resident::Resident;
 use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::namespaces::NamespaceFeed;
-use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, StatusBoard, SyncState, system_clock};
+use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, system_clock};
 use gc_metrics::Catalogue;
 use gc_process::audit_log::DryRunReport;
 use gc_process::collector_metrics::CollectorMetrics;
@@ -53,6 +54,7 @@ use reload::reload;
 use resident::ResidentGraph;
 use sinks::AuditSinks;
 pub(crate) use sinks::sinks;
+use standby::{GraphCollector, Readiness, beginning};
 
 /// Interval of readiness checks until the collector is ready.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
@@ -204,6 +206,7 @@ impl Parts {
             concurrency: self.collector.concurrency(),
             metrics: self.metrics.clone(),
             leadership: live.leadership.clone(),
+            waits_cold: settings.waits_cold(),
             journal: Arc::clone(&self.journal),
             breaker: live.breaker.clone(),
             orders: live.control.orders(),
@@ -234,8 +237,9 @@ impl Parts {
     /// Starts the tasks beside the collectors that follow the cluster and the Lease.
     async fn follow(&mut self, settings: &Settings, tasks: &mut JoinSet<()>) {
         if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
-            let (client, breaker) = (self.client.clone(), self.live.breaker.clone());
-            tasks.spawn(gc_kube::follow_definitions(client, breaker).boxed());
+            let begun = beginning(settings.waits_cold(), &self.live.leadership);
+            let following = gc_kube::follow_definitions(self.client.clone(), self.live.breaker.clone());
+            tasks.spawn(begun.then(|()| following).boxed());
         }
         if let Some(interval) = settings.garbage_interval {
             let (garbage, client, leadership) =
@@ -263,8 +267,8 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let (feed, terminating) = NamespaceFeed::new();
     observers.push(Arc::new(feed));
     let surroundings = parts.surroundings(settings.mode);
-    let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
-    let shown = parts.serve_pages(options, &settings, &ready).await?;
+    let readiness = Readiness::new(!settings.collects_by_owners() || settings.waits_cold());
+    let shown = parts.serve_pages(options, &settings, &readiness.ready).await?;
 
     // Nothing can start before the server answers and grants access, but a signal ends the wait.
     tokio::select! {
@@ -276,17 +280,19 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let Parts { client, live, collector, engine, graph, journal, metrics, stuck, traces, .. } = parts;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = settings.collects_by_owners().then(|| {
-        tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
+        let begun = beginning(settings.waits_cold(), &live.leadership);
         let (watched, leadership) = (
             WatchedCluster { client: client.clone(), resident: graph, clock: system_clock() },
             live.leadership.clone(),
         );
-        let acts = move || ready.load(Ordering::Acquire) && leadership.leads();
+        let complete = Arc::clone(&readiness.complete);
+        let acts = move || complete.load(Ordering::Acquire) && leadership.leads();
         tasks.spawn(stuck.follow(watched, acts).boxed());
         let shutdown = async move {
             let _ = stopped.await; // a dropped sender is a stop as well
         };
-        tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown).boxed())
+        let work = GraphCollector { collector, engine, observers: Observers(observers), readiness };
+        tokio::spawn(work.run(begun, shutdown).boxed())
     });
     let (lease, elects) = (settings.lease.clone(), settings.elects());
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
@@ -305,7 +311,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
             let _ = stop.send(()); // an error says that the collector has ended already
             others.stop().await;
             let ended = match work {
-                Some(work) => work.await.map(|_| ()).context("the collector ended by a panic"),
+                Some(work) => work.await.context("the collector ended by a panic"),
                 None => Ok(()),
             };
             // Nothing is sent any more, so another replica may act at once.
@@ -416,17 +422,4 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
         }
         .boxed(),
     );
-}
-
-/// Reports readiness once every resource is either listed or known to be unavailable.
-async fn watch_readiness(board: StatusBoard, ready: Arc<AtomicBool>) {
-    loop {
-        let states = board.all();
-        if !states.is_empty() && states.values().all(|status| status.state != SyncState::Listing) {
-            ready.store(true, Ordering::Relaxed);
-            tracing::info!(resources = states.len(), "the graph is complete");
-            return;
-        }
-        tokio::time::sleep(READINESS_PAUSE).await;
-    }
 }

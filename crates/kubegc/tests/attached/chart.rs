@@ -407,6 +407,7 @@ fn the_values_of_the_chart_reach_the_container() {
     assert_eq!(short["volumes"][0]["emptyDir"], json!({"sizeLimit": "128Mi"}));
     assert_eq!(short["claims"], Value::Null);
     let full = container(&[
+        "standby=cold",
         "dryRun=true",
         "journal.maxSize=5",
         "journal.maxFiles=3",
@@ -426,6 +427,7 @@ fn the_values_of_the_chart_reach_the_container() {
         "--log-format=json",
         "--leader-elect-resource-namespace=kube-system",
         "--controllers=*,-namespace-controller",
+        "--standby=cold",
         "--dry-run",
         "--journal=/journal/journal.jsonl",
         "--journal-max-size=5",

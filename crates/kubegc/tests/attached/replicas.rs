@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use http::Method;
+use serde_json::json;
 
 use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubegc, least_privileged, until};
@@ -26,7 +27,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn start() -> Self {
+    /// Starts the replicas; the second one waits with or without a graph.
+    fn start(standby: &'static str) -> Self {
         let server = Kubegc::start("apiserver");
         let admin = Admin::of(&server);
         let root = admin.map("root", None);
@@ -37,8 +39,12 @@ impl Pair {
         let proxies = [Proxy::start(&account), Proxy::start(&account)];
         let first = Run::with(&proxies[0].kubeconfig(), &QUICK_LEASE);
         until("the first leads", || first.leads() && first.is_ready() && first.is_synced());
-        let second = Run::with(&proxies[1].kubeconfig(), &QUICK_LEASE);
-        until("the second is warm", || second.is_ready() && second.is_synced());
+        let second =
+            Run::with(&proxies[1].kubeconfig(), &[&QUICK_LEASE[..], &["--standby", standby]].concat());
+        match standby {
+            "warm" => until("the second is warm", || second.is_ready() && second.is_synced()),
+            _ => until("the second is ready", || second.is_ready() && second.log().contains("standing by")),
+        }
         assert!(!second.leads());
         // Deletions are slow enough to be interrupted in the middle.
         proxies[0].inject(is_deletion, Fault::Delay(Duration::from_millis(300)));
@@ -81,7 +87,7 @@ impl Pair {
 
 #[test]
 fn the_standby_goes_on_where_a_killed_leader_was() {
-    let mut pair = Pair::start();
+    let mut pair = Pair::start("warm");
     pair.begin();
     let killed = Instant::now();
     pair.runs[0].signal(Signal::KILL);
@@ -90,8 +96,58 @@ fn the_standby_goes_on_where_a_killed_leader_was() {
 }
 
 #[test]
+fn a_cold_standby_lists_nothing_before_it_leads() {
+    let mut pair = Pair::start("cold");
+    let cold = "kubegc_standby_cold 1";
+    assert!(pair.runs[1].metric(cold) && pair.runs[1].metric("kubegc_graph_objects 0"));
+    assert_eq!(pair.runs[1].state()["resources"], json!([]));
+    pair.begin();
+    // What it asked for: the server and its permissions, before it waited, and the Lease.
+    let listed = |replica: usize| {
+        let mut forwarded = pair.proxies[replica].forwarded();
+        forwarded.retain(|request| request.path.contains("/configmaps"));
+        forwarded.len()
+    };
+    assert_eq!((listed(0) > 0, listed(1)), (true, 0));
+    let killed = Instant::now();
+    pair.runs[0].signal(Signal::KILL);
+    pair.runs[0].wait();
+    pair.ended_well(killed);
+    until("it is ready again", || pair.runs[1].is_ready() && pair.runs[1].is_synced());
+    assert!(!pair.runs[1].metric(cold));
+}
+
+/// With the default flags, a lease becomes short on a server that answers quickly.
+#[test]
+fn a_killed_leader_is_replaced_long_before_the_longest_lease_is_over() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let mut first = Run::start(&server, &[]);
+    until("the first leads", || first.leads() && first.is_ready());
+    let lease = || admin.get(LEASE).1["spec"]["leaseDurationSeconds"].as_u64().unwrap();
+    assert_eq!(lease(), DEFAULT_LEASE.as_secs());
+    let second = Run::start(&server, &[]);
+    until("its lease is short", || lease() <= 5);
+    let shown = |run: &Run| {
+        let name = "kubegc_lease_duration_seconds{name=\"kubegc-garbage-collector\"}";
+        (1..=5).any(|seconds| run.metric(&format!("{name} {seconds}")))
+    };
+    until("both show it", || shown(&first) && shown(&second));
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    let killed = Instant::now();
+    first.signal(Signal::KILL);
+    first.wait();
+    admin.delete("root", "Background");
+    until("the standby collects", || !admin.exists("leaf"));
+    eprintln!("the standby deleted its first object {:?} after the leader was killed", killed.elapsed());
+    assert!(killed.elapsed() < DEFAULT_LEASE, "{:?}", killed.elapsed());
+    assert!(second.leads());
+}
+
+#[test]
 fn a_leader_that_is_cut_off_sends_nothing_further() {
-    let mut pair = Pair::start();
+    let mut pair = Pair::start("warm");
     pair.begin();
     let cut_off = Instant::now();
     pair.proxies[0].partition(true);

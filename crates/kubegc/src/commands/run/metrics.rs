@@ -116,6 +116,7 @@ pub(super) struct Metrics {
     queues: WorkQueues,
     leader: Family<LeaseLabel, Gauge>,
     lease_duration: Family<LeaseLabel, Gauge>,
+    waits_cold: Gauge,
     requests: Family<VerbLabel, Counter>,
     latencies: Latencies,
     objects: Gauge,
@@ -168,6 +169,11 @@ impl Metrics {
             "kubegc_lease_duration_seconds",
             "Duration on the Lease as last seen: how long standbys wait after the last renewal; 0 without an election",
             m.lease_duration,
+        );
+        catalogue.register(
+            "kubegc_standby_cold",
+            "Whether this replica waits for the Lease and lists nothing before it leads",
+            m.waits_cold,
         );
         catalogue.register("kubegc_http_requests", "HTTP requests sent", m.requests);
         catalogue.register(
@@ -334,6 +340,8 @@ pub(super) struct RunPages {
     pub(super) concurrency: tokio::sync::watch::Receiver<ConcurrencyState>,
     pub(super) metrics: Metrics,
     pub(super) leadership: Leadership,
+    /// True if this replica lists nothing before it leads.
+    pub(super) waits_cold: bool,
     pub(super) journal: Arc<Journal>,
     pub(super) breaker: SharedBreaker,
     pub(super) orders: watch::Receiver<Orders>,
@@ -382,6 +390,7 @@ impl Pages for RunPages {
         metrics.leader.get_or_create(&label).set(leads);
         let seconds = i64::try_from(self.leadership.lease_seconds()).unwrap_or(i64::MAX);
         metrics.lease_duration.get_or_create(&label).set(seconds);
+        metrics.waits_cold.set(i64::from(self.is_cold()));
         metrics.paused.set(i64::from(self.orders.borrow().paused.is_some()));
         metrics.breaker_tripped.clear();
         let breaker = self.breaker.lock();
@@ -467,6 +476,10 @@ impl RunPages {
         }
     }
 
+    fn is_cold(&self) -> bool {
+        self.waits_cold && !self.leadership.leads()
+    }
+
     fn agreement(&self) -> Agreement {
         self.clock.as_ref().map(SharedServerClock::agreement).unwrap_or_default()
     }
@@ -509,6 +522,7 @@ impl RunPages {
         };
         json!({
             "version": env!("CARGO_PKG_VERSION"), "leading": self.leadership.leads(), "mode": mode,
+            "standbyCold": self.is_cold(),
             "paused": orders.paused, "resources": watched, "notWatched": ignored,
             "discovery": {"failing": failing, "failedGroups": discovery.failed_groups},
             "breaker": {"tripped": tripped, "kept": kept},

@@ -24,6 +24,7 @@ use gc_process::operations::{self, TlsFlags};
 use gc_types::GoDuration;
 
 use super::config;
+use super::standby::Standby;
 
 /// Upstream's default of `--kube-api-burst`.
 const DEFAULT_BURST: u32 = 30;
@@ -114,6 +115,9 @@ pub(crate) struct Options {
     #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     leader_elect: bool,
+    /// State that this replica keeps while another one leads
+    #[arg(long, help_heading = HEADING_LEADER, value_enum, default_value = "warm")]
+    standby: Standby,
     /// Longest time that standbys wait after the leader's last renewal, on a slow server
     #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "15s")]
     leader_elect_lease_duration: String,
@@ -203,6 +207,7 @@ pub(super) struct Settings {
     pub(super) retention: ControllerOptions,
     pub(super) leader_elect: bool,
     pub(super) lease: LeaseOptions,
+    standby: Standby,
     pub(super) concurrency: ConcurrencyOptions,
     pub(super) ignored_resources: Vec<(String, String)>,
     pub(super) kept_resources: BTreeSet<Arc<str>>,
@@ -288,6 +293,7 @@ impl Settings {
                 file.generic.leader_election.leader_elect,
             ),
             lease: lease(options, given, &file.generic.leader_election)?,
+            standby: options.standby,
             concurrency: concurrency(options, given, &file)?,
             ignored_resources: ignored(&file),
             kept_resources: kept.iter().map(|resource| resource.to_lowercase().into()).collect(),
@@ -305,6 +311,11 @@ impl Settings {
     /// Reports whether the Lease decides who acts.
     pub(super) fn elects(&self) -> bool {
         self.leader_elect && !self.mode.reads_only()
+    }
+
+    /// Reports whether this replica lists nothing before it leads.
+    pub(super) fn waits_cold(&self) -> bool {
+        self.elects() && self.standby == Standby::Cold
     }
 
     /// Returns the collector's options.
@@ -353,6 +364,7 @@ impl Settings {
             ("controllers", format!("{:?}", self.controllers), false),
             ("settings of controllers", format!("{:?}", self.retention), false),
             ("leader election", format!("{} {:?}", self.leader_elect, self.lease), false),
+            ("standby", format!("{:?}", self.standby), false),
             ("ignored resources", format!("{:?}", self.ignored_resources), false),
             ("journal", format!("{:?}", self.journal), false),
         ]
