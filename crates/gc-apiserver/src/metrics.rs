@@ -129,6 +129,9 @@ pub(crate) struct Metrics {
 struct StoreMetrics {
     bytes: Family<StoreLabels, Gauge>,
     bytes_in_use: Gauge,
+    value_bytes_in_memory: Gauge,
+    value_bytes_on_disk: Gauge,
+    values_read: Gauge,
     is_full: Gauge,
     newest: Gauge,
     oldest: Gauge,
@@ -153,6 +156,21 @@ impl StoreMetrics {
                 all,
                 "kubegc_apiserver_storage_used_bytes",
                 "Bytes of the store in use, as far as it is known",
+            ),
+            value_bytes_in_memory: registered(
+                all,
+                "kubegc_apiserver_storage_memory_bytes",
+                "Bytes of the present objects that the store holds in memory (redb)",
+            ),
+            value_bytes_on_disk: registered(
+                all,
+                "kubegc_apiserver_storage_disk_only_bytes",
+                "Bytes of the present objects that are not in memory but read from the file (redb; see `--object-memory`)",
+            ),
+            values_read: registered(
+                all,
+                "kubegc_apiserver_storage_objects_read",
+                "Objects that were read from the file since the start of the server (redb)",
             ),
             is_full: registered(
                 all,
@@ -287,6 +305,9 @@ impl Metrics {
             self.store.bytes.get_or_create(&StoreLabels { storage_cluster_id }).set(number(bytes));
         }
         self.store.bytes_in_use.set(number(status.bytes_in_use.unwrap_or_default()));
+        self.store.value_bytes_in_memory.set(number(status.value_bytes_in_memory.unwrap_or_default()));
+        self.store.value_bytes_on_disk.set(number(status.value_bytes_on_disk.unwrap_or_default()));
+        self.store.values_read.set(number(status.values_read.unwrap_or_default()));
         self.store.is_full.set(status.is_full.into());
         self.store.newest.set(number(status.newest.0));
         self.store.oldest.set(number(status.oldest.unwrap_or_default().0));

@@ -188,7 +188,7 @@ impl State {
             (Blocking::Never, Weight::Read | Weight::Write) | (Blocking::OnCommit, Weight::Read) => true,
             (Blocking::Never, Weight::ReadMany) => self.is_for_its_process,
             (_, Weight::ReadMany | Weight::ReadConverted | Weight::WriteLarge | Weight::WriteMany)
-            | (Blocking::OnCommit | Blocking::Always, _) => false,
+            | (Blocking::OnCommit | Blocking::OnDisk | Blocking::Always, _) => false,
         };
         // Calls to webhooks wait, so they belong on threads that may block.
         let waits = matches!(weight, Weight::Write) && self.registry.calls_outside();

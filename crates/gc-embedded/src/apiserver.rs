@@ -44,6 +44,9 @@ const HISTORY_BYTES: u64 = 64 << 20;
 /// Minimum of `--history-size`: below it, no watch could be resumed.
 const MINIMUM_HISTORY_BYTES: u64 = 1 << 20;
 
+/// Default of `--object-memory`.
+const OBJECT_BYTES: u64 = 256 << 20;
+
 /// Text shown in place of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
 
@@ -60,6 +63,12 @@ fn history_bytes(text: &str) -> Result<u64, String> {
         Some(_) => Err(format!("expected at least {}Mi", MINIMUM_HISTORY_BYTES >> 20)),
         None => Err("expected a quantity of bytes, such as 64Mi".to_owned()),
     }
+}
+
+fn object_bytes(text: &str) -> Result<u64, String> {
+    gc_types::parse_quantity(text)
+        .and_then(|bytes| u64::try_from(bytes).ok())
+        .ok_or_else(|| "expected a quantity of bytes, such as 256Mi".to_owned())
 }
 
 /// Where objects are kept.
@@ -114,6 +123,9 @@ pub struct ServerOptions {
     /// Maximum size of the superseded versions that this server holds for pages of lists and watches, at any age
     #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = history_bytes)]
     pub history_size: u64,
+    /// Maximum size of the objects that --storage redb holds in memory; the others are read from the data file
+    #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = object_bytes)]
+    pub object_memory: u64,
     /// File with a secret, 32 random bytes in base64, with which the servers on one etcd share their certificate authority and keys,
     /// so that each accepts the tokens and kubeconfigs of all; further lines are former secrets
     #[arg(long, value_name = "FILE")]
@@ -238,6 +250,7 @@ impl ServerOptions {
             etcd_keyfile: None,
             compaction_interval: GoDuration::from_seconds(COMPACTION_SECONDS),
             history_size: HISTORY_BYTES,
+            object_memory: OBJECT_BYTES,
             cluster_key_file: None,
             advertise_address: None,
             token: None,
@@ -336,6 +349,7 @@ impl ServerOptions {
                 ("etcd-keyfile", path(&self.etcd_keyfile)),
                 ("compaction-interval", self.compaction_interval.to_string()),
                 ("history-size", self.history_size.to_string()),
+                ("object-memory", self.object_memory.to_string()),
                 ("cluster-key-file", path(&self.cluster_key_file)),
                 (
                     "advertise-address",
@@ -561,7 +575,11 @@ fn open_storage(
                 "{} has keys and no store: restore the store, or remove the directory pki to start over",
                 folder.display()
             );
-            let settings = RedbOptions { history: options.history(), ..RedbOptions::default() };
+            let settings = RedbOptions {
+                history: options.history(),
+                value_memory: options.object_memory,
+                ..RedbOptions::default()
+            };
             Arc::new(RedbStorage::open(folder, settings)?)
         }
         (StorageKind::Redb, None) => {

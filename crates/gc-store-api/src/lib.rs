@@ -108,6 +108,12 @@ pub struct StoreStatus {
     pub bytes: Option<u64>,
     /// Bytes of them in use; a defragmentation returns the rest.
     pub bytes_in_use: Option<u64>,
+    /// Size of the present values in memory, in bytes.
+    pub value_bytes_in_memory: Option<u64>,
+    /// Size of the present values that are not in memory but read from disk, in bytes.
+    pub value_bytes_on_disk: Option<u64>,
+    /// Number of values that were read from disk.
+    pub values_read: Option<u64>,
     /// True if the store refuses writes that would enlarge it.
     pub is_full: bool,
 }
@@ -274,6 +280,8 @@ pub enum Blocking {
     Never,
     /// Reads return within microseconds; commits wait for a disk.
     OnCommit,
+    /// Reads and commits may wait for a disk.
+    OnDisk,
     /// Every call may wait for a network.
     Always,
 }

@@ -1,4 +1,7 @@
-//! Measures how fast the stores are, and the cost of a key: `cargo bench -p gc-store [-- memory|redb|etcd]`.
+//! Measures how fast the stores are, and the cost of a key: `cargo bench -p gc-store [-- memory|redb|etcd|large]`.
+//!
+//! `large` is a data file larger than the memory for values: `LARGE_BENCH_OBJECTS` (default 1000000) of `LARGE_BENCH_BYTES` (1000), with
+//! `LARGE_BENCH_MEMORY` bytes for values (268435456), in a folder of `TMPDIR`.
 //!
 //! Measures threads and rates, which determine a server's performance, rather than the duration of single calls. etcd must be on
 //! the path; it is started on loopback.
@@ -8,13 +11,15 @@
 #[path = "../tests/support/etcd.rs"]
 mod process;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};
 use gc_store_api::{
-    Committed, Condition, Key, RangeOptions, Revision, Storage, Transaction, WatchItem, WatchStream, Write,
+    Committed, Condition, Key, KeyValue, RangeOptions, Revision, Storage, Transaction, WatchItem,
+    WatchStream, Write,
 };
 use process::{EtcdServer, START};
 
@@ -129,18 +134,96 @@ fn bench(name: &str, store: &dyn Storage) {
     assert_eq!(store.range("/configmaps/", &page).unwrap().remaining, (KEYS - 500) as u64);
     println!("  first 500 of them, the rest counted       {:>9.1} ms", begin.elapsed().as_secs_f64() * 1e3);
     let begin = Instant::now();
+    assert_eq!(read_in_pages(store), KEYS);
+    println!("  all of them in pages of 500               {:>9.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+    watches(store);
+}
+
+/// Reads all objects in pages of 500, and returns their number.
+fn read_in_pages(store: &dyn Storage) -> usize {
     let (mut read, mut page) = (0, RangeOptions { limit: 500, skips_count: true, ..RangeOptions::default() });
     loop {
         let found = store.range("/configmaps/", &page).unwrap();
         read += found.items.len();
         page.after = found.items.last().map(|item| item.key.clone());
         if !found.more {
-            break;
+            return read;
         }
     }
-    assert_eq!(read, KEYS);
-    println!("  all of them in pages of 500               {:>9.1} ms", begin.elapsed().as_secs_f64() * 1e3);
-    watches(store);
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Time in which the data file may become smaller after deletions.
+const SHRINKING: Duration = Duration::from_mins(2);
+
+/// Measures a store that is larger than its memory.
+fn large(path: &Path) {
+    let (objects, bytes) = (setting("LARGE_BENCH_OBJECTS", 1_000_000), setting("LARGE_BENCH_BYTES", 1000));
+    let value_memory = setting("LARGE_BENCH_MEMORY", 256 << 20) as u64;
+    let options = RedbOptions { value_memory, ..RedbOptions::default() };
+    println!("large: {objects} objects of {bytes} bytes, {} MiB of them in memory", value_memory >> 20);
+    let revision = Revision(2);
+    let all = (0..objects).map(|n| {
+        let (key, value) = (key(n), vec![b'a'; bytes].into());
+        Ok::<_, std::fmt::Error>(KeyValue { key, value, create_revision: revision, mod_revision: revision })
+    });
+    let begin = Instant::now();
+    RedbStorage::restore(path, revision, all).unwrap();
+    let file = || path.join("kubegc.redb").metadata().unwrap().len() >> 20;
+    println!("  restored                                  {:>9.1} s, file {} MiB", seconds(begin), file());
+    let before = resident();
+    let begin = Instant::now();
+    let store = RedbStorage::open(path, options).unwrap();
+    let (opened, memory) = (seconds(begin), resident() - before);
+    println!("  opened                                    {opened:>9.1} s, {} MiB resident", memory >> 20);
+    let in_memory = store.status().unwrap().value_bytes_in_memory.unwrap();
+    println!(
+        "  memory per key of {} beyond its value      {:>9.0} bytes",
+        key(0).len(),
+        (memory as f64 - in_memory as f64) / objects as f64
+    );
+    let scattered = |n: usize| key(n.wrapping_mul(0x9e37_79b9) % objects);
+    for threads in [1, 16] {
+        let gets = measure(threads, |n| assert!(store.get(&scattered(n), None).unwrap().item.is_some()));
+        println!("  get, {threads:>2} threads                          {gets}");
+    }
+    let begin = Instant::now();
+    assert_eq!(read_in_pages(&store), objects);
+    println!("  all of them in pages of 500               {}", rate(objects, begin.elapsed()));
+    for threads in [1, 64] {
+        let puts = measure(threads, |n| {
+            let (key, value) = (scattered(n), vec![b'b'; bytes].into());
+            store.commit(Transaction { conditions: vec![], writes: vec![Write::Put(key, value)] }).unwrap();
+        });
+        println!("  put, {threads:>2} threads                          {puts}");
+    }
+    println!(
+        "  resident                                  {:>9} MiB",
+        resident().saturating_sub(before) >> 20
+    );
+    let (begin, full) = (Instant::now(), file());
+    for n in (0..objects / 2).step_by(500) {
+        let writes = (n..n + 500).map(|n| Write::Delete(key(2 * n))).collect();
+        store.commit(Transaction { conditions: vec![], writes }).unwrap();
+    }
+    println!("  half of them deleted                      {}", rate(objects / 2, begin.elapsed()));
+    let begin = Instant::now();
+    while file() * 4 > full * 3 && begin.elapsed() < SHRINKING {
+        // The committer checks the file after a write.
+        store.commit(Transaction { conditions: vec![], writes: vec![put(0, b'c')] }).unwrap();
+    }
+    println!("  file of {full} MiB after another {:>5.1} s         {:>9} MiB", seconds(begin), file());
+    println!(
+        "  resident                                  {:>9} MiB",
+        resident().saturating_sub(before) >> 20
+    );
+}
+
+fn seconds(begin: Instant) -> f64 {
+    begin.elapsed().as_secs_f64()
 }
 
 fn watches(store: &dyn Storage) {
@@ -212,6 +295,10 @@ fn main() {
             "  reopened with {items} keys ({size} MiB) in {:.1} ms",
             begin.elapsed().as_secs_f64() * 1e3
         );
+    }
+    // Only on request: it takes gigabytes on the disk.
+    if wanted.iter().any(|word| word == "large") {
+        large(&directory.path().join("large"));
     }
     if is_wanted("etcd") {
         match etcd() {

@@ -1,19 +1,36 @@
 //! The map and its watchers under one lock. The memory and the redb store serve reads and watches from it.
 
+#[cfg(test)]
+mod interleavings;
+
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use bytes::Bytes;
 use gc_store_api::{
     Change, GetAnswer, Hold, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, StoreStatus,
 };
 
 use crate::hub::{Hub, HubStream, lock};
-use crate::mvcc::{HistoryOptions, Mvcc, Visit};
+use crate::mvcc::{Found, HistoryOptions, Mvcc, Visit};
 
 /// Factor by which history kept for readers may exceed the history kept for watches.
 const HELD_TIMES: usize = 2;
 /// Number of keys that a long range visits before it lets writers in.
 const RANGE_CHUNK: usize = 2048;
+/// Number of attempts to read values from disk beside the writers. Then they wait for the reader.
+const READ_TURNS: u32 = 4;
+/// Number of records that a search for values to move out of memory visits before it lets readers in.
+const SWEEP_RECORDS: usize = 1024;
+
+/// Source of the values that are not in memory.
+pub(crate) trait ValueSource: fmt::Debug + Send + Sync {
+    /// Reads the values of these items, which are in the order of their keys; `None` for an item of which the source has another
+    /// version, or none. Never returns a value of another version.
+    fn read(&self, items: &[&KeyValue]) -> Result<Vec<Option<Bytes>>, StorageError>;
+}
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -21,6 +38,10 @@ pub(crate) struct Core {
     hub: Arc<Hub>,
     watch_lag: usize,
     holds: Arc<Holds>,
+    /// Absent if all values are in memory.
+    source: Option<Arc<dyn ValueSource>>,
+    /// True if reads have filled the memory for values.
+    is_crowded: AtomicBool,
 }
 
 /// Number of readers of each revision that is kept for them.
@@ -48,7 +69,19 @@ impl Drop for Holder {
 impl Core {
     pub(crate) fn new(data: Mvcc, watch_lag: usize) -> Self {
         let hub = Arc::new(Hub::new(data.revision()));
-        Self { data: RwLock::new(data), hub, watch_lag, holds: Arc::default() }
+        Self {
+            data: RwLock::new(data),
+            hub,
+            watch_lag,
+            holds: Arc::default(),
+            source: None,
+            is_crowded: AtomicBool::new(false),
+        }
+    }
+
+    /// Creates a map some of whose values may be read from a source.
+    pub(crate) fn with_source(data: Mvcc, watch_lag: usize, source: Arc<dyn ValueSource>) -> Self {
+        Self { source: Some(source), ..Self::new(data, watch_lag) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -81,40 +114,184 @@ impl Core {
     /// Returns the revision up to which history must be forgotten to stay within the bounds, sparing revisions that are still being
     /// read.
     pub(crate) fn overdue(&self, data: &Mvcc, history: &HistoryOptions) -> Option<Revision> {
-        let target = data.overdue(history)?;
+        let target = data.overdue(history, 1)?;
         let held = lock(&self.holds.0).first_key_value().map(|(revision, _)| *revision);
         match held.filter(|held| *held < target) {
             None => Some(target),
             Some(held) => {
-                let HistoryOptions { changes, bytes } = *history;
-                let most = HistoryOptions { changes: changes * HELD_TIMES, bytes: bytes * HELD_TIMES };
-                data.overdue(&most).max(Some(held)).filter(|target| *target > data.compacted())
+                data.overdue(history, HELD_TIMES).max(Some(held)).filter(|target| *target > data.compacted())
             }
         }
     }
 
     pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        self.read().get(key, at)
+        for _ in 0..READ_TURNS {
+            let data = self.read();
+            let revision = data.readable(at)?;
+            let unread = match data.find(key, revision) {
+                None => return Ok(GetAnswer { item: None, revision }),
+                Some(Found::InMemory(item)) => return Ok(GetAnswer { item: Some(item), revision }),
+                Some(Found::OnDisk(item)) => item,
+            };
+            drop(data);
+            let mut visit = Visit::of_unread(unread);
+            if self.read_values(revision, &mut visit)? {
+                let item = visit.items.pop();
+                self.keep(item.as_ref());
+                return Ok(GetAnswer { item, revision });
+            }
+        }
+        let data = self.read();
+        let revision = data.readable(at)?;
+        let mut visit = Visit::new(&RangeOptions::default());
+        visit.extend(data.find(key, revision));
+        self.read_values_under_lock(&data, revision, &mut visit)?;
+        Ok(GetAnswer { item: visit.items.pop(), revision })
+    }
+
+    /// Keeps a value that was read from disk in memory, unless that would have to wait.
+    fn keep(&self, item: Option<&KeyValue>) {
+        if let Some(item) = item
+            && let Ok(mut data) = self.data.try_write()
+            && data.keep(item.clone())
+        {
+            self.is_crowded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports, once, whether reads have filled the memory for values, so that the committer should call [`Self::sweep`].
+    pub(crate) fn take_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed) && self.is_crowded.swap(false, Ordering::Relaxed)
+    }
+
+    /// Moves values out of memory if they exceed the budget. Returns whether more has to leave. See [`Mvcc::sweep`].
+    pub(crate) fn sweep(&self) -> bool {
+        self.read().excess() > 0 && self.write().sweep(SWEEP_RECORDS)
+    }
+
+    /// Brings the values of these keys back into memory, so that the keys can be changed.
+    pub(crate) fn warm<'k>(&self, keys: impl Iterator<Item = &'k str>) -> Result<(), StorageError> {
+        let data = self.read();
+        if !data.has_cold() {
+            return Ok(());
+        }
+        let mut visit = Visit::new(&RangeOptions::default());
+        visit.extend(keys.filter_map(|key| data.cold(key)).map(Found::OnDisk));
+        if visit.items.is_empty() {
+            return Ok(());
+        }
+        visit.items.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        visit.items.dedup_by(|one, other| one.key == other.key);
+        visit.unread = (0..visit.items.len()).collect();
+        drop(data);
+        // Only the caller changes keys, but readers may have brought a value back meanwhile.
+        self.read_missing(&mut visit)?;
+        let mut data = self.write();
+        let is_lost = visit.unread.iter().find(|&&position| data.cold(&visit.items[position].key).is_some());
+        if let Some(&position) = is_lost {
+            return Err(lost(&visit.items[position]));
+        }
+        visit.items.into_iter().for_each(|item| data.warm(item));
+        Ok(())
     }
 
     /// Reads a range at one revision, but not under one lock: writers continue between its chunks.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
+        for _ in 0..READ_TURNS {
+            if let Some(answer) = self.range_in_chunks(prefix, options)? {
+                return Ok(answer);
+            }
+            if !self.read().has_cold() {
+                break;
+            }
+        }
+        // History was discarded in the meantime, so start over under one lock.
+        let data = self.read();
+        let revision = data.readable(options.at)?;
+        let mut visit = Visit::new(options);
+        data.visit(prefix, options.after.as_deref(), revision, usize::MAX, &mut visit);
+        self.read_values_under_lock(&data, revision, &mut visit)?;
+        Ok(visit.answer(revision))
+    }
+
+    /// Reads a range; returns `None` if the history that it needs was discarded in the meantime.
+    fn range_in_chunks(
+        &self,
+        prefix: &str,
+        options: &RangeOptions,
+    ) -> Result<Option<RangeAnswer>, StorageError> {
         let mut data = self.read();
         let revision = data.readable(options.at)?;
+        // Reading from disk takes its time.
+        let _hold = data.has_cold().then(|| self.hold(revision));
         let mut visit = Visit::new(options);
         let mut cursor: Option<Key> = options.after.clone();
         loop {
             cursor = data.visit(prefix, cursor.as_deref(), revision, RANGE_CHUNK, &mut visit);
-            if cursor.is_none() {
-                return Ok(visit.answer(revision));
-            }
             drop(data);
+            if !self.read_values(revision, &mut visit)? {
+                return Ok(None);
+            }
+            if cursor.is_none() {
+                return Ok(Some(visit.answer(revision)));
+            }
             data = self.read();
             if data.readable(Some(revision)).is_err() {
-                // History was discarded in the meantime, so start over under one lock.
-                return data.range(prefix, options);
+                return Ok(None);
             }
         }
+    }
+
+    /// Reads the values of a range that are on disk. Returns `false` if the history that it needs was discarded in the meantime.
+    fn read_values(&self, revision: Revision, visit: &mut Visit) -> Result<bool, StorageError> {
+        for _ in 0..READ_TURNS {
+            if visit.unread.is_empty() {
+                return Ok(true);
+            }
+            self.read_missing(visit)?;
+            if visit.unread.is_empty() {
+                return Ok(true);
+            }
+            // These keys were changed in the meantime, so their former values are in memory.
+            let data = self.read();
+            if data.readable(Some(revision)).is_err() {
+                return Ok(false);
+            }
+            data.find_unread(revision, visit);
+        }
+        let data = self.read();
+        if data.readable(Some(revision)).is_err() {
+            return Ok(false);
+        }
+        self.read_values_under_lock(&data, revision, visit).map(|()| true)
+    }
+
+    /// Reads the values of a range that are on disk. While the map is locked, no key on disk is changed.
+    fn read_values_under_lock(
+        &self,
+        data: &Mvcc,
+        revision: Revision,
+        visit: &mut Visit,
+    ) -> Result<(), StorageError> {
+        data.find_unread(revision, visit);
+        self.read_missing(visit)?;
+        visit.unread.first().map_or(Ok(()), |&position| Err(lost(&visit.items[position])))
+    }
+
+    /// Reads the values of a range that are on disk in the version that the range has.
+    fn read_missing(&self, visit: &mut Visit) -> Result<(), StorageError> {
+        let Some(source) = self.source.as_ref().filter(|_| !visit.unread.is_empty()) else { return Ok(()) };
+        let wanted: Vec<&KeyValue> = visit.unread.iter().map(|&position| &visit.items[position]).collect();
+        let mut values = source.read(&wanted)?.into_iter();
+        let Visit { items, unread, .. } = visit;
+        unread.retain(|&position| match values.next().flatten() {
+            Some(value) => {
+                items[position].value = value;
+                false
+            }
+            None => true,
+        });
+        Ok(())
     }
 
     pub(crate) fn watch(&self, prefix: &str, after: Revision) -> Result<HubStream, StorageError> {
@@ -139,4 +316,12 @@ impl Core {
         drop(data);
         wakers.wake();
     }
+}
+
+/// Returns the error of a value that is neither in memory nor in the data file.
+fn lost(item: &KeyValue) -> StorageError {
+    StorageError::Broken(format!(
+        "the data file lacks the value of {} of revision {}; restore it from a backup",
+        item.key, item.mod_revision
+    ))
 }

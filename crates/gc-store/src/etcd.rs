@@ -319,6 +319,7 @@ impl Storage for EtcdStorage {
             bytes: bytes(answer.db_size),
             bytes_in_use: bytes(answer.db_size_in_use),
             is_full: answer.errors.iter().any(|error| error.contains("alarm:NOSPACE")),
+            ..StoreStatus::default()
         })
     }
 

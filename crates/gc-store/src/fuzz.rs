@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gc_store_api::{Change, Key, KeyValue, Revision};
 
-use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
+use crate::redb::records::{decode_history, decode_object, encode_history, encode_object, seal};
 
 /// Checks a key on the first line with a record: records must be read as they were written, and a record with any changed byte must
 /// be refused.

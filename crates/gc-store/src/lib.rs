@@ -29,6 +29,7 @@ pub mod fuzz;
 mod hub;
 mod memory;
 mod mvcc;
+mod record;
 mod redb;
 
 pub use etcd::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls};

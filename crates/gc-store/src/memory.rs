@@ -10,7 +10,7 @@ use gc_store_api::{
 };
 
 use crate::core::Core;
-use crate::mvcc::{HistoryOptions, Mvcc, TransactionResult, evaluate};
+use crate::mvcc::{Found, HistoryOptions, Mvcc, TransactionResult, evaluate};
 
 /// Maximum lag of a watcher in changes, before it is dropped.
 pub const WATCH_LAG: usize = 65_536;
@@ -56,7 +56,13 @@ impl MemoryStorage {
     /// change, and revisions continue to rise. Returns the new revision, or the current one if nothing differs.
     pub fn reset(&self, items: &[KeyValue]) -> Result<Revision, StorageError> {
         let data = self.core.write();
-        let mut left: BTreeMap<Key, Bytes> = data.items().map(|item| (item.key, item.value)).collect();
+        let mut left: BTreeMap<Key, Bytes> = BTreeMap::new();
+        for found in data.items() {
+            let Found::InMemory(item) = found else {
+                return Err(StorageError::Broken("a store in memory has a value on disk".into()));
+            };
+            left.insert(item.key, item.value);
+        }
         let mut writes = Vec::new();
         for item in items {
             if left.remove(&item.key).as_ref() != Some(&item.value) {

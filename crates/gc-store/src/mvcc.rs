@@ -1,4 +1,8 @@
 //! The multi-version map itself: plain data and synchronous functions, shared by the memory and the redb store.
+//!
+//! Keys, revisions, superseded values and the log of changes are in memory. A current value may be on disk only: `resident.rs` says when.
+
+mod resident;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -6,8 +10,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use gc_store_api::{
-    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
+    Change, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
 };
+
+use crate::record::{OnDisk, Record, SupersededVersion, Version};
+use resident::Merged;
+pub(crate) use resident::{Loading, ValueSizes};
 
 /// Revision of a store in which nothing was ever written. It is not 0, because 0 means "never" in a condition, and "any" in a
 /// Kubernetes resource version; etcd begins at 1, too.
@@ -39,61 +47,31 @@ impl Default for HistoryOptions {
 /// All versions of all keys.
 #[derive(Debug)]
 pub(crate) struct Mvcc {
+    /// Keys with a version in memory.
     keys: BTreeMap<Key, Record>,
+    /// Keys whose only version is on disk. No key is in both maps.
+    cold: BTreeMap<Key, OnDisk>,
     /// Every change after `compacted`, oldest first.
     log: VecDeque<Arc<Change>>,
     /// Bytes kept only by the log.
     log_bytes: usize,
     /// Size of all keys and their current values in bytes.
     present_bytes: u64,
+    values: ValueSizes,
+    /// Maximum size of the current values in memory; `None` if there is no disk for the others.
+    budget: Option<u64>,
+    /// Last key that the search for values to move out of memory has passed.
+    hand: Option<Key>,
     revision: Revision,
     compacted: Revision,
 }
 
-/// One key. A record without a current value is kept as long as it has older ones.
-#[derive(Debug, Default)]
-struct Record {
-    current: Option<Version>,
-    /// Superseded versions, oldest first; boxed twice because most keys have none.
-    #[allow(clippy::box_collection)]
-    older: Option<Box<Vec<SupersededVersion>>>,
-}
-
-#[derive(Clone, Debug)]
-struct Version {
-    value: Bytes,
-    create_revision: Revision,
-    mod_revision: Revision,
-}
-
-/// A version, and the revision of the change that replaced it.
+/// A version that a reader asked for.
 #[derive(Debug)]
-struct SupersededVersion {
-    version: Version,
-    until: Revision,
-}
-
-impl Version {
-    fn to_key_value(&self, key: &Key) -> KeyValue {
-        KeyValue {
-            key: Arc::clone(key),
-            value: self.value.clone(),
-            create_revision: self.create_revision,
-            mod_revision: self.mod_revision,
-        }
-    }
-}
-
-impl Record {
-    fn at(&self, at: Revision) -> Option<&Version> {
-        if let Some(current) = self.current.as_ref().filter(|current| current.mod_revision <= at) {
-            return Some(current);
-        }
-        let older = self.older.as_deref()?;
-        // Versions do not overlap: the first one that ends after `at` is the only candidate.
-        let candidate = older.get(older.partition_point(|one| one.until <= at))?;
-        (candidate.version.mod_revision <= at).then_some(&candidate.version)
-    }
+pub(crate) enum Found {
+    InMemory(KeyValue),
+    /// The item without its value.
+    OnDisk(KeyValue),
 }
 
 /// A range in progress.
@@ -102,6 +80,8 @@ pub(crate) struct Visit {
     /// Maximum number of items.
     pub(crate) limit: usize,
     pub(crate) items: Vec<KeyValue>,
+    /// Positions of items whose value has yet to be read from disk, in order.
+    pub(crate) unread: Vec<usize>,
     /// Number of items beyond the limit.
     pub(crate) remaining: u64,
     /// True if the range ends at the first item beyond the limit.
@@ -111,7 +91,25 @@ pub(crate) struct Visit {
 impl Visit {
     pub(crate) fn new(options: &RangeOptions) -> Self {
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        Self { limit, items: Vec::new(), remaining: 0, skips_count: options.skips_count }
+        Self { limit, items: Vec::new(), unread: Vec::new(), remaining: 0, skips_count: options.skips_count }
+    }
+
+    /// Creates the range of one item whose value has yet to be read.
+    pub(crate) fn of_unread(item: KeyValue) -> Self {
+        Self { limit: 1, items: vec![item], unread: vec![0], remaining: 0, skips_count: true }
+    }
+
+    /// Adds items without regard to the limit.
+    pub(crate) fn extend(&mut self, found: impl IntoIterator<Item = Found>) {
+        for found in found {
+            match found {
+                Found::InMemory(item) => self.items.push(item),
+                Found::OnDisk(item) => {
+                    self.unread.push(self.items.len());
+                    self.items.push(item);
+                }
+            }
+        }
     }
 
     pub(crate) fn answer(self, revision: Revision) -> RangeAnswer {
@@ -171,7 +169,7 @@ pub(crate) fn evaluate(
     Ok(TransactionResult::Changes(changes))
 }
 
-fn write_key(write: &Write) -> &Key {
+pub(crate) fn write_key(write: &Write) -> &Key {
     match write {
         Write::Put(key, _) | Write::Delete(key) => key,
     }
@@ -192,20 +190,28 @@ impl Mvcc {
         Self::restore(Revision(0), [])
     }
 
-    /// Creates a map with the state at a revision before which nothing is known.
+    /// Creates a map with the state at a revision before which nothing is known, and all of it in memory.
     pub(crate) fn restore(compacted: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
-        let mut present_bytes = 0;
+        let mut data = Self::empty(compacted);
         let records = items.into_iter().map(|item| {
-            let KeyValue { key, value, create_revision, mod_revision } = item;
-            present_bytes += present_size(&key, &value);
-            (key, Record { current: Some(Version { value, create_revision, mod_revision }), older: None })
+            data.present_bytes += present_size(&item.key, &item.value);
+            data.values.add(&item.value);
+            (Arc::clone(&item.key), Record::of(item))
         });
-        let keys = records.collect();
+        data.keys = records.collect();
+        data
+    }
+
+    fn empty(compacted: Revision) -> Self {
         Self {
-            keys,
+            keys: BTreeMap::new(),
+            cold: BTreeMap::new(),
             log: VecDeque::new(),
             log_bytes: 0,
-            present_bytes,
+            present_bytes: 0,
+            values: ValueSizes::default(),
+            budget: None,
+            hand: None,
             revision: compacted.max(INITIAL_REVISION),
             compacted,
         }
@@ -226,8 +232,8 @@ impl Mvcc {
     }
 
     /// Returns the current state of every key, in order.
-    pub(crate) fn items(&self) -> impl Iterator<Item = KeyValue> + '_ {
-        self.keys.iter().filter_map(|(key, record)| Some(record.current.as_ref()?.to_key_value(key)))
+    pub(crate) fn items(&self) -> impl Iterator<Item = Found> + '_ {
+        Merged::new(self.keys.iter(), self.cold.iter()).filter_map(|(key, entry)| entry.current(key))
     }
 
     /// Returns every change after [`Self::compacted`], oldest first.
@@ -235,9 +241,12 @@ impl Mvcc {
         self.log.iter()
     }
 
-    /// Returns the current state of a key.
+    /// Returns the current state of a key, which must not be on disk only.
     pub(crate) fn current(&self, key: &str) -> Option<KeyValue> {
-        let (key, record) = self.keys.get_key_value(key)?;
+        let Some((key, record)) = self.keys.get_key_value(key) else {
+            assert!(!self.is_cold(key), "a value on disk is read before its key is changed");
+            return None;
+        };
         record.current.as_ref().map(|version| version.to_key_value(key))
     }
 
@@ -253,21 +262,33 @@ impl Mvcc {
         Ok(requested)
     }
 
-    pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        let revision = self.readable(at)?;
-        let item = self
-            .keys
-            .get_key_value(key)
-            .and_then(|(key, record)| record.at(revision).map(|version| version.to_key_value(key)));
-        Ok(GetAnswer { item, revision })
+    /// Returns the version of a key at a revision that can be read.
+    pub(crate) fn find(&self, key: &str, at: Revision) -> Option<Found> {
+        if let Some((key, record)) = self.keys.get_key_value(key) {
+            let version = record.at(at)?;
+            if !self.cold.is_empty() {
+                version.mark();
+            }
+            return Some(Found::InMemory(version.to_key_value(key)));
+        }
+        let (key, on_disk) = self.cold.get_key_value(key)?;
+        (on_disk.mod_revision <= at).then(|| Found::OnDisk(on_disk.to_unread(key)))
     }
 
-    /// Reads a range under one lock.
-    pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
-        let revision = self.readable(options.at)?;
-        let mut visit = Visit::new(options);
-        self.visit(prefix, options.after.as_deref(), revision, usize::MAX, &mut visit);
-        Ok(visit.answer(revision))
+    /// Looks again for the items of a range whose value could not be read because their keys were changed in the meantime.
+    pub(crate) fn find_unread(&self, at: Revision, visit: &mut Visit) {
+        let Visit { items, unread, .. } = visit;
+        unread.retain(|&position| match self.find(&items[position].key, at) {
+            Some(Found::InMemory(item)) => {
+                items[position] = item;
+                false
+            }
+            Some(Found::OnDisk(item)) => {
+                items[position] = item;
+                true
+            }
+            None => true,
+        });
     }
 
     /// Visits up to `keys` keys under a prefix, starting after a key. Returns the last key visited, or `None` at the end.
@@ -284,18 +305,17 @@ impl Mvcc {
             _ => Bound::Included(prefix),
         };
         let mut visited = 0;
-        for (key, record) in self.keys.range::<str, _>((start, Bound::Unbounded)) {
+        let range = (start, Bound::Unbounded);
+        for (key, entry) in Merged::new(self.keys.range::<str, _>(range), self.cold.range::<str, _>(range)) {
             if !key.starts_with(prefix) {
                 break;
             }
-            if let Some(version) = record.at(at) {
-                if visit.items.len() < visit.limit {
-                    visit.items.push(version.to_key_value(key));
-                } else {
-                    visit.remaining += 1;
-                    if visit.skips_count {
-                        return None;
-                    }
+            if visit.items.len() < visit.limit {
+                visit.extend(entry.at(key, at));
+            } else if entry.exists(at) {
+                visit.remaining += 1;
+                if visit.skips_count {
+                    return None;
                 }
             }
             visited += 1;
@@ -311,17 +331,20 @@ impl Mvcc {
         for change in changes {
             assert!(change.revision >= self.revision, "revisions only grow");
             self.revision = change.revision;
+            assert!(!self.is_cold(&change.key), "a value on disk is read before its key is changed");
             let record = self.keys.entry(Arc::clone(&change.key)).or_default();
-            let next = result_of(change).map(|item| Version {
-                value: item.value,
-                create_revision: item.create_revision,
-                mod_revision: item.mod_revision,
-            });
+            let next = result_of(change).map(Version::new);
             if let Some(next) = &next {
                 self.present_bytes += present_size(&change.key, &next.value);
+                self.values.add(&next.value);
+                self.values.logged += next.value.len() as u64;
             }
             if let Some(version) = std::mem::replace(&mut record.current, next) {
                 self.present_bytes -= present_size(&change.key, &version.value);
+                self.values.remove(&version.value);
+                if version.mod_revision > self.compacted {
+                    self.values.logged = self.values.logged.saturating_sub(version.value.len() as u64);
+                }
                 record
                     .older
                     .get_or_insert_default()
@@ -343,18 +366,26 @@ impl Mvcc {
         Ok(self.log.range(start..).filter(|change| change.key.starts_with(prefix)).cloned().collect())
     }
 
-    /// Returns the revision up to which history must be forgotten to stay within the bounds.
-    pub(crate) fn overdue(&self, options: &HistoryOptions) -> Option<Revision> {
+    /// Returns the revision up to which history must be forgotten to stay within these bounds, `times` over.
+    pub(crate) fn overdue(&self, options: &HistoryOptions, times: usize) -> Option<Revision> {
         let mut changes = self.log.len();
         let mut bytes = self.log_bytes;
+        let mut logged = self.logged_beyond_budget();
+        let most_logged = self.most_logged(options, times);
         let mut target = None;
         for change in &self.log {
+            let is_within = changes <= options.changes.saturating_mul(times)
+                && bytes <= options.bytes.saturating_mul(times)
+                && logged <= most_logged;
             // Stops only between transactions, because history is forgotten by whole revisions.
-            if changes <= options.changes && bytes <= options.bytes && target != Some(change.revision) {
+            if is_within && target != Some(change.revision) {
                 break;
             }
             changes -= 1;
             bytes -= kept_bytes(change);
+            if logged > most_logged {
+                logged -= self.logged_bytes(change);
+            }
             target = Some(change.revision);
         }
         target
@@ -365,7 +396,7 @@ impl Mvcc {
         let revision = revision.min(self.revision);
         while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
             self.log_bytes -= kept_bytes(&change);
-            self.forget(&change.key, revision);
+            self.forget(&change, revision);
         }
         self.compacted = self.compacted.max(revision);
     }
@@ -375,8 +406,9 @@ impl Mvcc {
         Ok(revision > self.compacted && self.readable(Some(revision)).map(|_| true)?)
     }
 
-    fn forget(&mut self, key: &Key, revision: Revision) {
-        let Some(record) = self.keys.get_mut(key) else { return };
+    /// Forgets the versions of a key that only reads before `revision` need, when its change leaves the log.
+    fn forget(&mut self, change: &Change, revision: Revision) {
+        let Some(record) = self.keys.get_mut(&change.key) else { return };
         if let Some(older) = &mut record.older {
             let gone = older.partition_point(|one| one.until <= revision);
             older.drain(..gone);
@@ -384,8 +416,13 @@ impl Mvcc {
                 record.older = None;
             }
         }
-        if record.current.is_none() && record.older.is_none() {
-            self.keys.remove(key);
+        match &record.current {
+            Some(current) if current.mod_revision == change.revision => {
+                self.values.logged = self.values.logged.saturating_sub(current.value.len() as u64);
+                self.settle(&change.key);
+            }
+            None if record.older.is_none() => drop(self.keys.remove(&change.key)),
+            Some(_) | None => {}
         }
     }
 }

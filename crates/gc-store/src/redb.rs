@@ -2,20 +2,24 @@
 //!
 //! redb holds the data; reads and watches are served from the same multi-version map as in the memory store, which is rebuilt when
 //! the store is opened. This costs little memory (redb's own page cache is small) and makes reads as fast as in memory: an API
-//! server reads far more than it writes, and a watch needs the changes as objects anyway.
+//! server reads far more than it writes, and a watch needs the changes as objects anyway. Values beyond a budget are not in the map
+//! but read from the file, in the version that the map says.
 //!
 //! A single thread writes. It takes the waiting transactions, evaluates them in order against the map and each other, writes them
 //! as one redb transaction with one fsync, and only then publishes and acknowledges them.
 
 mod committer;
-pub(crate) mod disk;
+mod disk;
 #[cfg(test)]
 mod faults;
 mod file;
+mod load;
 mod medium;
+pub(crate) mod records;
 mod restore;
 mod space;
 mod successor;
+mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,12 +37,16 @@ use disk::Disk;
 use file::{DataFile, Lock};
 use medium::Medium;
 use space::{Reserve, ReserveFile};
+use values::Values;
 
 pub use restore::RestoreError;
 
 /// File size beyond which a file is shrunk at start, if less than one part in [`BLOATED_TIMES`] is in use.
 const BLOATED_BYTES: u64 = 64 << 20;
 const BLOATED_TIMES: u64 = 4;
+
+/// Default of [`RedbOptions::value_memory`].
+const VALUE_MEMORY: u64 = 256 << 20;
 
 /// Options of [`RedbStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +57,9 @@ pub struct RedbOptions {
     pub watch_lag: usize,
     /// Size of redb's page cache in bytes.
     pub page_cache: usize,
+    /// Maximum size of the present values in memory, in bytes; the others are on disk only. Not counted are keys, some 100 bytes each.
+    /// Values that the history has stay in memory in any case.
+    pub value_memory: u64,
     /// File size beyond which the data file is shrunk while in use, if most of it is unused.
     pub shrink_from: u64,
 }
@@ -59,6 +70,7 @@ impl Default for RedbOptions {
             history: HistoryOptions::default(),
             watch_lag: WATCH_LAG,
             page_cache: 8 << 20,
+            value_memory: VALUE_MEMORY,
             shrink_from: BLOATED_BYTES,
         }
     }
@@ -124,6 +136,7 @@ pub enum OpenError {
 pub struct RedbStorage {
     core: Arc<Core>,
     committer: Committer,
+    values: Arc<Values>,
     /// The data file, if the store is in a file.
     file: Option<PathBuf>,
     /// Held until the committer has closed the file (fields are dropped in order).
@@ -166,7 +179,7 @@ impl RedbStorage {
             Err(disk::Failure::Full) if reserve.release() => disk.reopen()?,
             other => other?,
         };
-        let (data, used) = disk.load()?;
+        let (data, used) = disk.load(options.value_memory)?;
         if disk.is_distrusted() {
             tracing::warn!("a sync of the data file failed before this start: it is written anew");
             disk.rewrite(&data)?;
@@ -175,10 +188,19 @@ impl RedbStorage {
             tracing::info!(bytes = length, used, "making the data file smaller");
             disk.shrink()?;
         }
-        let core = Arc::new(Core::new(data, options.watch_lag));
+        let values = Arc::clone(disk.values());
+        let core = Arc::new(Core::with_source(data, options.watch_lag, values.clone()));
         let committer =
             Committer::start(disk, Arc::clone(&core), (options.history, options.shrink_from), reserve)?;
-        Ok(Self { core, committer, file: None, _lock: lock })
+        Ok(Self { core, committer, values, file: None, _lock: lock })
+    }
+
+    /// Has the committer do what a read has found necessary.
+    fn after_read<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        if self.core.take_crowded() || (read.is_err() && self.values.has_failed()) {
+            self.committer.tend();
+        }
+        read
     }
 }
 
@@ -188,14 +210,21 @@ impl Storage for RedbStorage {
     }
 
     fn blocks(&self) -> Blocking {
-        Blocking::OnCommit
+        if self.core.read().has_cold() { Blocking::OnDisk } else { Blocking::OnCommit }
     }
 
     fn status(&self) -> Result<StoreStatus, StorageError> {
         let file = self.file.as_ref().and_then(|file| std::fs::metadata(file).ok());
+        let (in_use, sizes) = {
+            let data = self.core.read();
+            (data.bytes(), data.value_sizes())
+        };
         Ok(StoreStatus {
             bytes: file.map(|file| file.len()),
-            bytes_in_use: Some(self.core.read().bytes()),
+            bytes_in_use: Some(in_use),
+            value_bytes_in_memory: Some(sizes.in_memory),
+            value_bytes_on_disk: Some(sizes.all - sizes.in_memory),
+            values_read: Some(self.values.reads()),
             is_full: self.committer.is_full(),
             ..self.core.status()
         })
@@ -206,11 +235,11 @@ impl Storage for RedbStorage {
     }
 
     fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        self.core.get(key, at)
+        self.after_read(self.core.get(key, at))
     }
 
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
-        self.core.range(prefix, options)
+        self.after_read(self.core.range(prefix, options))
     }
 
     fn hold(&self, revision: Revision) -> Option<Hold> {

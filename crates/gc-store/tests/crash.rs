@@ -17,6 +17,8 @@ use tempfile::TempDir;
 
 /// Environment variable with the directory of the child.
 const DIRECTORY: &str = "KUBEGC_STORE_CRASH_DIRECTORY";
+/// Environment variable with the size of values that the child holds in memory.
+const VALUE_MEMORY: &str = "KUBEGC_STORE_CRASH_VALUE_MEMORY";
 /// Number of directories, and of kills in each.
 const DIRECTORIES: u64 = 10;
 const KILLS: u64 = 25;
@@ -25,8 +27,11 @@ const WRITERS: u64 = 4;
 /// Large enough for two generations of a child, but smaller than the writes of several, so that compaction is interrupted, too.
 const HISTORY: HistoryOptions = HistoryOptions { changes: 400, bytes: 1 << 20 };
 
-fn open(directory: &Path) -> RedbStorage {
-    RedbStorage::open(directory, RedbOptions { history: HISTORY, ..RedbOptions::default() }).unwrap()
+fn open(directory: &Path, value_memory: u64) -> RedbStorage {
+    // Values that the history has are in memory in any case.
+    let history = if value_memory == 0 { HistoryOptions { changes: 40, ..HISTORY } } else { HISTORY };
+    let options = RedbOptions { history, value_memory, ..RedbOptions::default() };
+    RedbStorage::open(directory, options).unwrap()
 }
 
 /// Not a test: the process that is killed.
@@ -34,7 +39,8 @@ fn open(directory: &Path) -> RedbStorage {
 #[ignore = "is run by the test that kills it"]
 fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let store = open(Path::new(&directory));
+    let value_memory = std::env::var(VALUE_MEMORY).unwrap().parse().unwrap();
+    let store = open(Path::new(&directory), value_memory);
     let counter = AtomicU64::new(store.revision().unwrap().0);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -80,10 +86,16 @@ impl Random {
 }
 
 /// Starts a child, kills it at a random time, and collects the writes that it acknowledged.
-fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, AcknowledgedWrites>) {
+fn kill_one(
+    directory: &Path,
+    value_memory: u64,
+    random: &mut Random,
+    known: &mut BTreeMap<u64, AcknowledgedWrites>,
+) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
+        .env(VALUE_MEMORY, value_memory.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -168,13 +180,15 @@ fn verify(store: &RedbStorage, known: &BTreeMap<u64, AcknowledgedWrites>) {
 
 fn torture(seed: u64) -> usize {
     let directory = TempDir::new().unwrap();
+    // Every second store has values on disk.
+    let value_memory = if seed % 4 < 2 { 0 } else { RedbOptions::default().value_memory };
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut known = BTreeMap::new();
     for kill in 0..KILLS {
-        kill_one(directory.path(), &mut random, &mut known);
+        kill_one(directory.path(), value_memory, &mut random, &mut known);
         // Sometimes the next child finds the file exactly as the last one left it.
         if kill + 1 == KILLS || random.below(3) > 0 {
-            verify(&open(directory.path()), &known);
+            verify(&open(directory.path(), value_memory), &known);
         }
     }
     known.len()

@@ -95,7 +95,7 @@ impl ListPages for Pages {
     }
 
     fn blocks(&self) -> bool {
-        self.storage.blocks() == Blocking::Always
+        matches!(self.storage.blocks(), Blocking::OnDisk | Blocking::Always)
     }
 
     fn again(&self) -> Box<dyn ListPages> {

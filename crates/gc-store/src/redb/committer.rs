@@ -13,7 +13,7 @@ use super::disk::{Disk, Failure};
 use super::space::{Reservation, Reserve, frees};
 use super::successor::{Step, Successor};
 use crate::core::Core;
-use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of};
+use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of, write_key};
 
 /// Maximum number of transactions per fsync.
 const BATCH_TRANSACTIONS: usize = 1024;
@@ -28,6 +28,9 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// there is room, and attempts take a small part of the time.
 const RECOVERY_REST: u32 = 9;
 
+/// Maximum number of searches for values to move out of memory after a batch.
+const SWEEPS: u32 = 256;
+
 /// Interval at which an otherwise idle committer checks on a copy of the file in progress.
 const COPY_LOOK: Duration = Duration::from_millis(50);
 /// Minimum time between two copies, as a multiple of the last one's duration.
@@ -38,8 +41,8 @@ type Reply<T> = SyncSender<Result<T, StorageError>>;
 enum Request {
     Commit(Transaction, Reply<Committed>),
     Compact(Revision, Reply<()>),
-    /// Check whether there is space again.
-    Recover,
+    /// Check whether there is space again, open a file again that could not be read, and move values out of memory.
+    Tend,
 }
 
 /// Result of a request.
@@ -52,7 +55,7 @@ impl Request {
             (Self::Commit(_, reply), Ok(Some(committed))) => drop(reply.send(Ok(committed))),
             (Self::Commit(_, reply), Err(error)) => drop(reply.send(Err(error))),
             (Self::Compact(_, reply), outcome) => drop(reply.send(outcome.map(drop))),
-            (Self::Commit(_, _), Ok(None)) | (Self::Recover, _) => {}
+            (Self::Commit(_, _), Ok(None)) | (Self::Tend, _) => {}
         }
     }
 }
@@ -63,6 +66,8 @@ pub(super) struct Committer {
     requests: Option<SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
     is_full: Arc<AtomicBool>,
+    /// True while a request of [`Self::tend`] waits.
+    is_tending: Arc<AtomicBool>,
 }
 
 impl Committer {
@@ -79,21 +84,41 @@ impl Committer {
         // Left over by a process that ended while it wrote a copy.
         disk.discard_copy();
         let shrinking = Shrinking { from: shrink_from, successor: None, begun: Instant::now(), last: None };
-        let writer = Writer { disk, core, history, space, shrinking, unresolved: None, rewrite_failed: None };
+        let is_tending = Arc::new(AtomicBool::new(false));
+        let writer = Writer {
+            disk,
+            core,
+            history,
+            space,
+            shrinking,
+            unresolved: None,
+            rewrite_failed: None,
+            is_tending: Arc::clone(&is_tending),
+        };
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run(&receiver))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), is_full })
+        Ok(Self { requests: Some(requests), thread: Some(thread), is_full, is_tending })
     }
 
     /// Reports whether only deletions are accepted because there is no space. If so, starts an attempt to make room.
     pub(super) fn is_full(&self) -> bool {
         let is_full = self.is_full.load(Ordering::Relaxed);
-        if is_full && let Some(requests) = &self.requests {
-            // If the queue is full, its requests will trigger an attempt anyway.
-            let _ = requests.try_send(Request::Recover);
+        if is_full {
+            self.tend();
         }
         is_full
+    }
+
+    /// Has the thread make room on the disk and in memory, and open a file again that could not be read.
+    pub(super) fn tend(&self) {
+        if let Some(requests) = &self.requests
+            && !self.is_tending.swap(true, Ordering::Relaxed)
+            && requests.try_send(Request::Tend).is_err()
+        {
+            // The queue is full, so its requests will trigger it anyway.
+            self.is_tending.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
@@ -132,6 +157,7 @@ struct Writer {
     unresolved: Option<Batch>,
     /// Time at which replacing the file after a failed sync last failed.
     rewrite_failed: Option<Instant>,
+    is_tending: Arc<AtomicBool>,
 }
 
 /// Replacement of the file by a smaller one.
@@ -249,7 +275,11 @@ impl Writer {
                                 "the data file was made smaller"
                             );
                         }
-                        Err(failure) => tracing::warn!(%failure, "the data file cannot be made smaller"),
+                        Err(failure) => {
+                            tracing::warn!(%failure, "the data file cannot be made smaller");
+                            // Readers need an open file. If that fails, the next request tries again.
+                            drop(self.resolve());
+                        }
                     }
                     self.note_copy();
                 }
@@ -296,6 +326,11 @@ impl Writer {
     }
 
     fn serve(&mut self, waiting: Vec<Request>) {
+        self.is_tending.store(false, Ordering::Relaxed);
+        if self.disk.values().has_failed() {
+            self.abandon_copy();
+            self.disk.close();
+        }
         self.recover();
         let all: Vec<usize> = (0..waiting.len()).collect();
         let mut outcomes = self.perform(&waiting, &all);
@@ -321,6 +356,18 @@ impl Writer {
         for (request, outcome) in waiting.into_iter().zip(outcomes) {
             request.reply(outcome);
         }
+        self.make_room();
+    }
+
+    /// Moves values out of memory if they exceed the budget. Until the file surely has what the map has, all stay.
+    fn make_room(&self) {
+        if self.unresolved.is_none() && self.disk.is_open() {
+            for _ in 0..SWEEPS {
+                if !self.core.sweep() {
+                    break;
+                }
+            }
+        }
     }
 
     /// Performs the requests with these numbers as one batch; returns their outcomes in order. The requests depend on each other,
@@ -340,7 +387,7 @@ impl Writer {
                         }
                         Ok(None)
                     }
-                    Request::Recover => Ok(None),
+                    Request::Tend => Ok(None),
                 }
             })
             .collect();
@@ -381,6 +428,7 @@ impl Writer {
     }
 
     fn stage(&self, batch: &mut Batch, transaction: Transaction) -> Result<Committed, StorageError> {
+        self.warm(batch, &transaction)?;
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         let revision = Revision(newest.0 + 1);
         let present = |key: &str| batch.overlay.get(key).cloned().unwrap_or_else(|| self.core.current(key));
@@ -397,6 +445,13 @@ impl Writer {
             batch.changes.push(Arc::new(change));
         }
         Ok(Committed::Done(revision))
+    }
+
+    /// Brings the values back into memory that a transaction may change, before the file loses them.
+    fn warm(&self, batch: &Batch, transaction: &Transaction) -> Result<(), StorageError> {
+        let conditions = transaction.conditions.iter().map(|condition| &condition.key);
+        let keys = conditions.chain(transaction.writes.iter().map(write_key));
+        self.core.warm(keys.filter(|key| !batch.overlay.contains_key(*key)).map(|key| &**key))
     }
 
     /// Writes a batch and publishes it.
@@ -435,11 +490,22 @@ impl Writer {
     }
 
     /// Reopens the file after a failure, and determines whether the failed batch was written. A file with a failed sync is replaced
-    /// by the state in memory, without that batch.
+    /// by the state that was acknowledged, without that batch. If that fails, values can be read if the medium can.
     fn resolve(&mut self) -> Result<BatchResolution, StorageError> {
         if self.disk.is_open() {
             return Ok(BatchResolution::NotWritten);
         }
+        let resolved = self.reopen();
+        if resolved.is_err()
+            && self.core.read().has_cold()
+            && let Err(failure) = self.disk.open_for_reading()
+        {
+            tracing::error!(%failure, "the data file cannot even be read");
+        }
+        resolved
+    }
+
+    fn reopen(&mut self) -> Result<BatchResolution, StorageError> {
         if self.disk.is_distrusted() {
             return self.rewrite().map(|()| BatchResolution::NotWritten);
         }
@@ -490,7 +556,7 @@ impl Writer {
                     .to_owned(),
             ));
         }
-        tracing::error!("a sync of the data file failed: it is written anew from memory");
+        tracing::error!("a sync of the data file failed: it is written anew");
         self.unresolved = None;
         let rewritten = self.disk.rewrite(&self.core.read());
         self.rewrite_failed = rewritten.is_err().then(Instant::now);
@@ -499,10 +565,7 @@ impl Writer {
                 tracing::info!("the data file was written anew");
                 Ok(())
             }
-            Err(failure) => {
-                self.disk.close();
-                Err(cannot("be written anew", &failure))
-            }
+            Err(failure) => Err(cannot("be written anew", &failure)),
         }
     }
 }
@@ -527,6 +590,6 @@ fn size(request: &Request) -> usize {
             Write::Put(_, value) => sum + value.len(),
             Write::Delete(_) => sum,
         }),
-        Request::Compact(..) | Request::Recover => 0,
+        Request::Compact(..) | Request::Tend => 0,
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! Every record ends in a checksum: the whole file is read when opened, and a flipped bit must not become an object.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,19 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redb::{
     Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition,
 };
-use bytes::Bytes;
-use gc_store_api::{Change, Key, KeyValue, Revision, StorageError};
+use gc_store_api::{Change, KeyValue, Revision, StorageError};
 
 use super::OpenError;
-use super::medium::{Medium, SyncWatch};
-use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
+use super::load::load;
+use super::medium::{Medium, SyncWatch, WithoutWrites};
+use super::records::{decode_object, encode_history, encode_object};
+use super::values::{self, Values};
+use crate::mvcc::{Found as FoundValue, INITIAL_REVISION, Mvcc, result_of};
 
 /// Version of the format that this module writes.
 pub(super) const FORMAT: u64 = 1;
 
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
-const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("history");
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+pub(super) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
+pub(super) const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("history");
 
 /// Reason why a disk operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,8 +111,11 @@ failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitE
 pub(super) struct Disk {
     medium: Box<dyn Medium>,
     page_cache: usize,
-    /// `None` between a failure and a successful reopening, which redb requires after an I/O error.
-    database: Option<Database>,
+    /// The open file, which readers of values share. Absent between a failure and a successful reopening, which redb requires after
+    /// an I/O error.
+    values: Arc<Values>,
+    /// False if the file is not open, or only for reading.
+    is_writable: bool,
     /// True if a sync of the current file has failed.
     sync_failed: Arc<AtomicBool>,
 }
@@ -126,12 +130,12 @@ pub(super) struct Found {
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("open", &self.database.is_some()).finish_non_exhaustive()
+        f.debug_struct("Disk").field("open", &self.is_writable).finish_non_exhaustive()
     }
 }
 
 /// Runs a step in which redb may panic on damaged files: that ends the operation, not the process.
-fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(super) fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         let reason = panic
             .downcast_ref::<String>()
@@ -189,15 +193,26 @@ pub(super) fn add(database: &Database, objects: &[KeyValue], revision: Revision)
     })
 }
 
-/// Writes an entire store into a new file.
-fn copy(database: &Database, data: &Mvcc) -> Result<(), Failure> {
+/// Writes an entire store into a new file, with the values that are not in memory from the current one.
+fn copy(database: &Database, data: &Mvcc, current: &Values) -> Result<(), Failure> {
     guarded("writing anew", || {
+        let current = if data.has_cold() { Some(current.snapshot()?.open_table(OBJECTS)?) } else { None };
         let transaction = database.begin_write()?;
         {
             let mut meta = transaction.open_table(META)?;
             let mut objects = transaction.open_table(OBJECTS)?;
-            for item in data.items() {
-                objects.insert(&*item.key, &*encode_object(&item))?;
+            for found in data.items() {
+                match (found, &current) {
+                    (FoundValue::InMemory(item), _) => {
+                        objects.insert(&*item.key, &*encode_object(&item))?;
+                    }
+                    (FoundValue::OnDisk(item), Some(current)) => {
+                        let record = current.get(&*item.key)?;
+                        let record = record.as_ref().map(redb::AccessGuard::value);
+                        objects.insert(&*item.key, sound_record(&item, record)?)?;
+                    }
+                    (FoundValue::OnDisk(item), None) => return Err(lacks(&item)),
+                }
             }
             insert_history(&mut transaction.open_table(HISTORY)?, data.log())?;
             meta.insert("revision", data.revision().0)?;
@@ -205,6 +220,19 @@ fn copy(database: &Database, data: &Mvcc) -> Result<(), Failure> {
         }
         Ok(transaction.commit()?)
     })
+}
+
+/// Checks that a record has this version of a key.
+fn sound_record<'r>(item: &KeyValue, record: Option<&'r [u8]>) -> Result<&'r [u8], Failure> {
+    let record = record.ok_or_else(|| lacks(item))?;
+    match decode_object(&item.key, record) {
+        Some(found) if found.mod_revision == item.mod_revision => Ok(record),
+        _ => Err(lacks(item)),
+    }
+}
+
+fn lacks(item: &KeyValue) -> Failure {
+    Failure::Damaged(format!("the object {} of revision {} is not in it", item.key, item.mod_revision))
 }
 
 fn insert_history<'c>(
@@ -224,31 +252,56 @@ fn insert_history<'c>(
 impl Disk {
     /// Creates a handle of an existing file, without opening it.
     pub(super) fn new(medium: Box<dyn Medium>, page_cache: usize) -> Self {
-        Self { medium, page_cache, database: None, sync_failed: Arc::default() }
+        let values = Arc::new(Values::default());
+        Self { medium, page_cache, values, is_writable: false, sync_failed: Arc::default() }
     }
 
-    /// Closes the file if it is open, and opens it again.
+    /// Returns the values of the file, also after it has been opened again or replaced.
+    pub(super) fn values(&self) -> &Arc<Values> {
+        &self.values
+    }
+
+    /// Closes the file if it is open, and opens it again. Readers of values wait meanwhile.
     pub(super) fn reopen(&mut self) -> Result<Found, Failure> {
-        self.close();
+        let values = Arc::clone(&self.values);
+        self.reopen_database(&mut values.replace())
+    }
+
+    fn reopen_database(&mut self, database: &mut Option<Database>) -> Result<Found, Failure> {
+        self.close_database(database);
         let opened = guarded("opening", || {
             let mut builder = Builder::new();
             builder.set_cache_size(self.page_cache);
             let file = SyncWatch::new(self.medium.open()?, &self.sync_failed);
-            let database = builder.create_with_backend(file)?;
-            let meta = database.begin_read()?.open_table(META)?;
+            let opened = builder.create_with_backend(file)?;
+            let meta = opened.begin_read()?.open_table(META)?;
             let format = required(&meta, "format")?;
             if format != FORMAT {
                 return Err(Failure::Format(format));
             }
             let revision = Revision(required(&meta, "revision")?);
             let compacted = Revision(required(&meta, "compacted")?);
-            self.database = Some(database);
+            *database = Some(opened);
             Ok(Found { revision, compacted })
         });
+        self.is_writable = opened.is_ok();
         if opened.is_err() {
             self.mark();
         }
         opened
+    }
+
+    /// Opens the file for reading values alone, if it is not open. What redb writes to it stays in memory.
+    pub(super) fn open_for_reading(&mut self) -> Result<(), Failure> {
+        let mut database = self.values.replace();
+        if database.is_none() {
+            *database = Some(guarded("opening", || {
+                let mut builder = Builder::new();
+                builder.set_cache_size(self.page_cache);
+                Ok(builder.create_with_backend(WithoutWrites::new(self.medium.open()?))?)
+            })?);
+        }
+        Ok(())
     }
 
     /// Marks the file if a sync of it has failed.
@@ -263,10 +316,15 @@ impl Disk {
         self.sync_failed.load(Ordering::Acquire) || self.medium.is_distrusted()
     }
 
-    /// Replaces the file by one with these contents, and opens it.
+    /// Replaces the file by one with these contents, and opens it. The current file is only read.
     pub(super) fn rewrite(&mut self, data: &Mvcc) -> Result<Found, Failure> {
-        self.close();
-        create(&*self.medium, |database| copy(database, data))?;
+        if self.is_writable || self.values.has_failed() {
+            self.close();
+        }
+        if data.has_cold() {
+            self.open_for_reading()?;
+        }
+        create(&*self.medium, |database| copy(database, data, &self.values))?;
         self.sync_failed = Arc::default();
         self.reopen()
     }
@@ -276,23 +334,27 @@ impl Disk {
         self.write(&[], found.revision, None)
     }
 
+    /// Reports whether the file is open for writing.
     pub(super) fn is_open(&self) -> bool {
-        self.database.is_some()
+        self.is_writable
     }
 
     pub(super) fn close(&mut self) {
-        if let Some(database) = self.database.take() {
+        let values = Arc::clone(&self.values);
+        self.close_database(&mut values.replace());
+    }
+
+    fn close_database(&mut self, database: &mut Option<Database>) {
+        if let Some(database) = database.take() {
             // An error here follows an earlier one; the next open repairs or reports it.
             drop(guarded("closing", || {
                 drop(database);
                 Ok(())
             }));
         }
+        self.is_writable = false;
+        self.values.forget_failure();
         self.mark();
-    }
-
-    fn database(&self) -> Result<&Database, Failure> {
-        self.database.as_ref().ok_or_else(|| Failure::Io("the file is not open".to_owned()))
     }
 
     /// Writes transactions and forgets history, durably and atomically.
@@ -302,7 +364,7 @@ impl Disk {
         revision: Revision,
         compact: Option<Revision>,
     ) -> Result<(), Failure> {
-        write(self.database()?, changes, revision, compact)
+        self.values.with(|database| write(database, changes, revision, compact))
     }
 
     /// Returns the length of the file; 0 if unknown.
@@ -312,7 +374,7 @@ impl Disk {
 
     /// Prepares a copy of the current state of the file.
     pub(super) fn copying(&self, sync_failed: &Arc<AtomicBool>) -> Result<Copying, Failure> {
-        let snapshot = guarded("reading", || Ok(self.database()?.begin_read()?))?;
+        let snapshot = guarded("reading", || self.values.snapshot())?;
         let file = SyncWatch::new(self.medium.begin()?, sync_failed);
         Ok(Copying { snapshot, file, page_cache: self.page_cache })
     }
@@ -334,7 +396,10 @@ impl Disk {
             if is_lost { Err(Failure::Io("a copy could not be synced".to_owned())) } else { Ok(()) }
         });
         is_durable.inspect_err(|_| self.discard_copy())?;
-        self.close();
+        // Readers of values wait until the copy is open.
+        let values = Arc::clone(&self.values);
+        let mut database = values.replace();
+        self.close_database(&mut database);
         if let Err(failure) = self.medium.publish() {
             // The copy may have the file's name, and a power failure may give the name back to the old file, which lacks all later
             // writes.
@@ -343,7 +408,7 @@ impl Disk {
             return Err(failure);
         }
         self.sync_failed = sync_failed;
-        self.reopen()
+        self.reopen_database(&mut database)
     }
 
     /// Removes a copy that did not replace the file.
@@ -353,15 +418,14 @@ impl Disk {
 
     /// Returns unused parts of the file to the disk. May take as long as writing the entire file.
     pub(super) fn shrink(&mut self) -> Result<(), Failure> {
-        let database =
-            self.database.as_mut().ok_or_else(|| Failure::Io("the file is not open".to_owned()))?;
+        let mut database = self.values.replace();
+        let database = database.as_mut().ok_or_else(values::not_open)?;
         guarded("compacting", || Ok(database.compact().map(drop)?))
     }
 
-    /// Reads all data. Also returns the number of bytes.
-    pub(super) fn load(&mut self) -> Result<(Mvcc, u64), Failure> {
-        let database = self.database()?;
-        guarded("reading", || load(database))
+    /// Reads all data, with values of this size at most. Also returns the number of bytes.
+    pub(super) fn load(&mut self, value_memory: u64) -> Result<(Mvcc, u64), Failure> {
+        self.values.with(|database| guarded("reading", || load(database, value_memory)))
     }
 }
 
@@ -470,143 +534,7 @@ fn initialize(database: &Database) -> Result<(), Failure> {
     Ok(transaction.commit()?)
 }
 
-fn required(meta: &redb::ReadOnlyTable<&'static str, u64>, name: &str) -> Result<u64, Failure> {
+pub(super) fn required(meta: &redb::ReadOnlyTable<&'static str, u64>, name: &str) -> Result<u64, Failure> {
     let found = meta.get(name)?.ok_or_else(|| Failure::Damaged(format!("the record {name:?} is missing")))?;
     Ok(found.value())
-}
-
-fn load(database: &Database) -> Result<(Mvcc, u64), Failure> {
-    let mut used = 0;
-    let reading = database.begin_read()?;
-    let meta = reading.open_table(META)?;
-    let newest = Revision(required(&meta, "revision")?);
-    let compacted = Revision(required(&meta, "compacted")?);
-
-    let mut state: BTreeMap<Key, KeyValue> = BTreeMap::new();
-    for entry in reading.open_table(OBJECTS)?.iter()? {
-        let (key, record) = entry?;
-        used += (key.value().len() + record.value().len()) as u64;
-        let key: Key = key.value().into();
-        let item = decode_object(&key, record.value())
-            .filter(|item| item.mod_revision <= newest)
-            .ok_or_else(|| Failure::Damaged(format!("the object {key} does not decode")))?;
-        state.insert(key, item);
-    }
-
-    // Changes are undone from the newest to the oldest; the result is the state before them.
-    let mut changes = Vec::new();
-    for entry in reading.open_table(HISTORY)?.iter()?.rev() {
-        let (at, record) = entry?;
-        used += record.value().len() as u64;
-        let revision = Revision(at.value().0);
-        let wrong = |what: &str| Failure::Damaged(format!("the change at revision {revision} {what}"));
-        let (key, previous) = decode_history(record.value()).ok_or_else(|| wrong("does not decode"))?;
-        let (key, value) = match state.remove(&key) {
-            Some(item) if item.mod_revision == revision => (item.key, Some(item.value)),
-            Some(_) => return Err(wrong("is not what its object says")),
-            None => (key, None),
-        };
-        let previous = previous.map(|previous| KeyValue { key: Arc::clone(&key), ..previous });
-        if revision <= compacted || revision > newest || (value.is_none() && previous.is_none()) {
-            return Err(wrong("should not be there"));
-        }
-        if let Some(previous) = &previous {
-            state.insert(Arc::clone(&key), previous.clone());
-        }
-        changes.push(Arc::new(Change { revision, key, value, previous }));
-    }
-    changes.reverse();
-    if let Some(item) = state.values().find(|item| item.mod_revision > compacted) {
-        return Err(Failure::Damaged(format!("the history of {} is missing", item.key)));
-    }
-    let mut data = Mvcc::restore(compacted, state.into_values());
-    data.apply(&changes);
-    if data.revision() != newest.max(INITIAL_REVISION) {
-        return Err(Failure::Damaged(format!("the change of revision {newest} is missing")));
-    }
-    Ok((data, used))
-}
-
-/// Encodes create revision, mod revision, value and checksum.
-pub(crate) fn encode_object(item: &KeyValue) -> Vec<u8> {
-    let mut out = Vec::with_capacity(20 + item.value.len());
-    put_version(&mut out, item);
-    seal(&item.key, out)
-}
-
-pub(crate) fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
-    take_version(key, unseal(key, record)?)
-}
-
-/// Encodes the length of the key, the key, the previous version if there was one, and a checksum.
-pub(crate) fn encode_history(change: &Change) -> Vec<u8> {
-    let size = change.previous.as_ref().map_or(0, |previous| 16 + previous.value.len());
-    let mut out = Vec::with_capacity(8 + change.key.len() + size);
-    let length = u32::try_from(change.key.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(change.key.as_bytes());
-    if let Some(previous) = &change.previous {
-        put_version(&mut out, previous);
-    }
-    seal("", out)
-}
-
-pub(crate) fn decode_history(record: &[u8]) -> Option<(Key, Option<KeyValue>)> {
-    let (length, rest) = unseal("", record)?.split_first_chunk::<4>()?;
-    let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    let key: Key = std::str::from_utf8(key).ok()?.into();
-    if rest.is_empty() {
-        return Some((key, None));
-    }
-    let previous = take_version(&key, rest)?;
-    Some((key, Some(previous)))
-}
-
-fn put_version(out: &mut Vec<u8>, item: &KeyValue) {
-    out.extend_from_slice(&item.create_revision.0.to_le_bytes());
-    out.extend_from_slice(&item.mod_revision.0.to_le_bytes());
-    out.extend_from_slice(&item.value);
-}
-
-fn take_version(key: &Key, record: &[u8]) -> Option<KeyValue> {
-    let (create, rest) = record.split_first_chunk::<8>()?;
-    let (modified, value) = rest.split_first_chunk::<8>()?;
-    let (create, modified) = (u64::from_le_bytes(*create), u64::from_le_bytes(*modified));
-    (create <= modified).then(|| KeyValue {
-        key: Arc::clone(key),
-        value: Bytes::copy_from_slice(value),
-        create_revision: Revision(create),
-        mod_revision: Revision(modified),
-    })
-}
-
-pub(crate) fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
-    let sum = checksum(context.as_bytes(), &record);
-    record.extend_from_slice(&sum.to_le_bytes());
-    record
-}
-
-fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
-    let (body, sum) = record.split_last_chunk::<4>()?;
-    (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
-}
-
-/// Returns the checksum of the on-disk format. It detects damage, not malice, and costs a fraction of reading. It mixes words of
-/// eight bytes with the constants of FNV-1a but is a different hash, so no existing crate implements it.
-fn checksum(context: &[u8], body: &[u8]) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut mix = |word: u64| {
-        hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-        hash ^= hash >> 29;
-    };
-    for part in [context, body] {
-        mix(part.len() as u64);
-        for chunk in part.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            mix(u64::from_le_bytes(word));
-        }
-    }
-    let [low @ .., _, _, _, _] = (hash ^ (hash >> 32)).to_le_bytes();
-    u32::from_le_bytes(low)
 }

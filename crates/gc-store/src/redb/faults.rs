@@ -1,341 +1,19 @@
-//! Tests the store on a medium that fails at a single operation, permanently, or because it is full.
+//! Tests the store on a medium that fails at a single operation, permanently, or because it is full. The tests that state what must not
+//! be lost run with values in memory and with values on disk.
 #![allow(clippy::unwrap_used)] // tests
 
-use std::collections::{BTreeMap, BTreeSet};
+mod volume;
+
+use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use gc_store_api::{Committed, RangeOptions, Revision, Storage, StorageError, Transaction, Write};
-use redb::StorageBackend;
 
-use super::disk::{self, Failure};
-use super::medium::Medium;
-use super::space::{Reservation, Reserve};
+use super::disk::Failure;
 use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
-use crate::mvcc::HistoryOptions;
-
-/// Block size of the disk in bytes.
-const BLOCK_BYTES: u64 = 4096;
-
-/// A file in memory that tracks its contents after a power failure.
-#[derive(Clone, Debug, Default)]
-struct Image {
-    /// Contents seen by reads.
-    present: Vec<u8>,
-    /// Contents after a power failure.
-    durable: Vec<u8>,
-    /// Blocks that the next sync has to write. As on Linux, a failed sync forgets them, while reads still return them.
-    dirty: BTreeSet<u64>,
-    /// Blocks that the file occupies.
-    blocks: BTreeSet<u64>,
-}
-
-/// The name of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Data,
-    Successor,
-}
-
-/// A disk in memory.
-#[derive(Debug, Default)]
-struct Volume {
-    data: Image,
-    successor: Image,
-    /// File that regains the name of the data file after a power failure.
-    replaced: Option<Image>,
-    /// True if a data file with a failed sync is marked. The mark never becomes durable.
-    is_marked: bool,
-    /// Number of modifying operations so far.
-    operations: usize,
-    fault: Fault,
-    /// Maximum number of bytes in blocks.
-    capacity: Option<u64>,
-    /// Size of the reserve if there is enough space.
-    reserve: Option<u64>,
-    /// True if the reserve exists.
-    is_reserved: bool,
-    /// Number of successors that replaced the data file.
-    published: usize,
-    /// Number of operations that failed.
-    failed: usize,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Fault {
-    #[default]
-    None,
-    /// Operations with these numbers fail, after performing half of their work.
-    During(Range<usize>, io::ErrorKind),
-    /// All operations from this number on fail.
-    From(usize),
-}
-
-#[derive(Clone, Debug, Default)]
-struct FaultState(Arc<Mutex<Volume>>);
-
-/// An open file.
-#[derive(Debug)]
-struct OpenFile {
-    volume: FaultState,
-    name: Name,
-}
-
-impl Image {
-    fn sync(&mut self) {
-        self.durable.resize(self.present.len(), 0);
-        for block in std::mem::take(&mut self.dirty) {
-            let start = usize::try_from(block * BLOCK_BYTES).unwrap();
-            let end = self.present.len().min(start + usize::try_from(BLOCK_BYTES).unwrap());
-            if start < end {
-                self.durable[start..end].copy_from_slice(&self.present[start..end]);
-            }
-        }
-    }
-
-    fn lose_power(&mut self) {
-        self.present = self.durable.clone();
-        self.dirty.clear();
-    }
-}
-
-fn blocks(offset: u64, length: u64) -> Range<u64> {
-    offset / BLOCK_BYTES..(offset + length).div_ceil(BLOCK_BYTES)
-}
-
-impl Volume {
-    /// Counts an operation; returns the error if it must fail.
-    fn fails(&mut self) -> Option<io::Error> {
-        let number = self.operations;
-        self.operations += 1;
-        match &self.fault {
-            Fault::During(numbers, kind) if numbers.contains(&number) => {
-                self.failed += 1;
-                Some((*kind).into())
-            }
-            Fault::From(at) if number >= *at => {
-                self.failed += 1;
-                Some(io::Error::other("the medium is gone"))
-            }
-            _ => None,
-        }
-    }
-
-    fn file(&mut self, name: Name) -> &mut Image {
-        match name {
-            Name::Data => &mut self.data,
-            Name::Successor => &mut self.successor,
-        }
-    }
-
-    /// Allocates the blocks that a write needs.
-    fn take_blocks(&mut self, name: Name, offset: u64, length: u64) -> io::Result<()> {
-        let (used, capacity) = (self.used(), self.capacity);
-        let file = self.file(name);
-        let new: Vec<u64> = blocks(offset, length).filter(|block| !file.blocks.contains(block)).collect();
-        let taken = used + new.len() as u64 * BLOCK_BYTES;
-        match capacity {
-            Some(capacity) if !new.is_empty() && taken > capacity => Err(io::ErrorKind::StorageFull.into()),
-            _ => {
-                file.blocks.extend(new);
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns the number of bytes in all allocated blocks, including the reserve.
-    fn used(&self) -> u64 {
-        let reserved = self.reserve.filter(|_| self.is_reserved).unwrap_or_default();
-        (self.data.blocks.len() + self.successor.blocks.len()) as u64 * BLOCK_BYTES + reserved
-    }
-}
-
-impl StorageBackend for OpenFile {
-    fn len(&self) -> io::Result<u64> {
-        Ok(lock(&self.volume.0).file(self.name).present.len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let start = usize::try_from(offset).unwrap();
-        let mut volume = lock(&self.volume.0);
-        let file = volume.file(self.name);
-        let found = file.present.get(start..start + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        out.copy_from_slice(found);
-        Ok(())
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        let mut volume = lock(&self.volume.0);
-        if let Some(error) = volume.fails() {
-            return Err(error);
-        }
-        // Files are sparse, so growing one takes no space yet.
-        let file = volume.file(self.name);
-        file.present.resize(usize::try_from(length).unwrap(), 0);
-        file.blocks.retain(|block| block * BLOCK_BYTES < length);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut volume = lock(&self.volume.0);
-        let failure = volume.fails();
-        let file = volume.file(self.name);
-        if let Some(error) = failure {
-            file.dirty.clear();
-            return Err(error);
-        }
-        file.sync();
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut volume = lock(&self.volume.0);
-        let failure = volume.fails();
-        let written = if failure.is_some() { data.len() / 2 } else { data.len() };
-        volume.take_blocks(self.name, offset, data.len() as u64)?;
-        let file = volume.file(self.name);
-        let start = usize::try_from(offset).unwrap();
-        file.present[start..start + written].copy_from_slice(&data[..written]);
-        file.dirty.extend(blocks(offset, written as u64));
-        failure.map_or(Ok(()), Err)
-    }
-}
-
-impl Medium for FaultState {
-    fn open(&self) -> Result<Box<dyn StorageBackend>, Failure> {
-        Ok(Box::new(self.file(Name::Data)))
-    }
-
-    fn begin(&self) -> Result<Box<dyn StorageBackend>, Failure> {
-        lock(&self.0).successor = Image::default();
-        Ok(Box::new(self.file(Name::Successor)))
-    }
-
-    fn publish(&self) -> Result<(), Failure> {
-        let mut volume = lock(&self.0);
-        let successor = std::mem::take(&mut volume.successor);
-        let replaced = std::mem::replace(&mut volume.data, successor);
-        // A power failure undoes the renaming unless the directory was synced.
-        volume.replaced.get_or_insert(replaced);
-        volume.published += 1;
-        if let Some(error) = volume.fails() {
-            return Err(error.into());
-        }
-        volume.replaced = None;
-        volume.is_marked = false;
-        Ok(())
-    }
-
-    fn length(&self) -> u64 {
-        lock(&self.0).data.present.len() as u64
-    }
-
-    fn discard(&self) {
-        lock(&self.0).successor = Image::default();
-    }
-
-    fn distrust(&self) {
-        lock(&self.0).is_marked = true;
-    }
-
-    fn is_distrusted(&self) -> bool {
-        lock(&self.0).is_marked
-    }
-}
-
-impl Reserve for FaultState {
-    fn take(&mut self, _freed: bool) -> Reservation {
-        let mut volume = lock(&self.0);
-        let Some(reserve) = volume.reserve else { return Reservation::Unsupported };
-        let used = volume.used();
-        volume.is_reserved |= volume.capacity.is_none_or(|capacity| used + reserve <= capacity);
-        if volume.is_reserved { Reservation::Yes } else { Reservation::NoRoom }
-    }
-
-    fn has_room(&self, bytes: u64) -> bool {
-        let volume = lock(&self.0);
-        volume.capacity.is_none_or(|capacity| volume.used() + 2 * bytes < capacity)
-    }
-
-    fn release(&mut self) -> bool {
-        std::mem::take(&mut lock(&self.0).is_reserved)
-    }
-}
-
-impl FaultState {
-    fn file(&self, name: Name) -> OpenFile {
-        OpenFile { volume: self.clone(), name }
-    }
-
-    fn formatted() -> Self {
-        let medium = Self::default();
-        disk::create(&medium, |_| Ok::<_, Failure>(())).unwrap();
-        medium
-    }
-
-    fn start(&self, options: RedbOptions) -> Result<RedbStorage, Failure> {
-        RedbStorage::start(Box::new(self.clone()), options, Box::new(self.clone()), 0, None)
-    }
-
-    fn open(&self) -> RedbStorage {
-        // A short history, so that forgetting it is among the operations that fail.
-        let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
-        self.start(RedbOptions { history, ..RedbOptions::default() }).unwrap()
-    }
-
-    /// Opens a store whose file is shrunk whenever most of it is unused, as in a new one.
-    fn open_shrinking(&self) -> RedbStorage {
-        let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
-        self.start(RedbOptions { history, shrink_from: 1, ..RedbOptions::default() }).unwrap()
-    }
-
-    /// Waits until a successor has replaced the file, or an operation has failed. A fault may also end a copy without notice.
-    fn await_successor(&self) {
-        for _ in 0..40 {
-            let volume = lock(&self.0);
-            if volume.published > 0 || volume.failed > 0 {
-                return;
-            }
-            drop(volume);
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-
-    fn arm(&self, fault: impl FnOnce(usize) -> Fault) {
-        let mut volume = lock(&self.0);
-        volume.fault = fault(volume.operations);
-    }
-
-    /// Simulates that the process is killed while the machine keeps running.
-    fn kill(&self, store: RedbStorage) {
-        let (data, is_marked) = {
-            let volume = lock(&self.0);
-            (volume.data.clone(), volume.is_marked)
-        };
-        drop(store);
-        // The dropped store has closed the file, which a killed process does not.
-        let mut volume = lock(&self.0);
-        (volume.data, volume.is_marked, volume.fault) = (data, is_marked, Fault::None);
-    }
-
-    /// Simulates a power failure, which ends the process and loses everything that is not durable.
-    fn lose_power(&self, store: RedbStorage) {
-        self.kill(store);
-        let mut volume = lock(&self.0);
-        if let Some(replaced) = volume.replaced.take() {
-            volume.data = replaced;
-        }
-        volume.data.lose_power();
-        volume.is_marked = false;
-    }
-
-    fn operations(&self) -> usize {
-        lock(&self.0).operations
-    }
-}
+use volume::{Fault, FaultState, Name, Residence};
 
 type State = BTreeMap<String, Bytes>;
 
@@ -365,9 +43,34 @@ fn perform(state: &mut State, n: usize) {
 
 const TRANSACTIONS: usize = 14;
 
+/// Runs tests with values in memory and with values on disk.
+macro_rules! in_memory_and_on_disk {
+    ($($name:ident),* $(,)?) => {
+        mod in_memory {
+            $(#[test] fn $name() { super::$name(super::Residence::InMemory); })*
+        }
+        mod on_disk {
+            $(#[test] fn $name() { super::$name(super::Residence::OnDisk); })*
+        }
+    };
+}
+in_memory_and_on_disk!(
+    one_failure_anywhere_loses_nothing_and_passes,
+    a_power_failure_anywhere_loses_nothing_acknowledged,
+    a_failed_sync_loses_nothing_acknowledged_then_or_later,
+    a_failed_sync_is_known_to_the_next_process,
+    a_failed_compaction_anywhere_leaves_a_store_that_opens,
+    one_failure_while_the_file_is_made_smaller_loses_nothing,
+    a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged,
+    a_full_disk_refuses_writes_until_there_is_room,
+    a_full_disk_takes_deletions_and_after_them_everything,
+    writes_resume_as_soon_as_deletions_have_made_room,
+    a_failed_sync_whose_pages_are_dropped_loses_nothing_acknowledged,
+);
+
 /// Returns the number of operations of the entire workload on a sound medium.
-fn operations() -> usize {
-    let medium = FaultState::formatted();
+fn operations(values: Residence) -> usize {
+    let medium = FaultState::formatted(values);
     let store = medium.open();
     let before = medium.operations();
     for n in 0..TRANSACTIONS {
@@ -377,13 +80,12 @@ fn operations() -> usize {
     medium.operations() - before
 }
 
-#[test]
-fn one_failure_anywhere_loses_nothing_and_passes() {
-    let total = operations();
+fn one_failure_anywhere_loses_nothing_and_passes(values: Residence) {
+    let total = operations(values);
     assert!(total > 40, "{total} operations are too few to say anything");
     for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
         for at in 0..total {
-            let medium = FaultState::formatted();
+            let medium = FaultState::formatted(values);
             let store = medium.open();
             medium.arm(|now| Fault::During(now + at..now + at + 1, kind));
             let mut expected = State::new();
@@ -415,10 +117,9 @@ fn one_failure_anywhere_loses_nothing_and_passes() {
     }
 }
 
-#[test]
-fn a_power_failure_anywhere_loses_nothing_acknowledged() {
-    for at in 0..operations() {
-        let medium = FaultState::formatted();
+fn a_power_failure_anywhere_loses_nothing_acknowledged(values: Residence) {
+    for at in 0..operations(values) {
+        let medium = FaultState::formatted(values);
         let store = medium.open();
         medium.arm(|now| Fault::From(now + at));
         let mut acknowledged = State::new();
@@ -454,10 +155,9 @@ fn a_power_failure_anywhere_loses_nothing_acknowledged() {
 
 /// Regression test: a failed sync was considered successful because the reopened file contained the batch. Linux does not write the
 /// pages of a failed sync again, so a power failure lost acknowledged writes, both then and later.
-#[test]
-fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
-    for at in 0..operations() {
-        let medium = FaultState::formatted();
+fn a_failed_sync_loses_nothing_acknowledged_then_or_later(values: Residence) {
+    for at in 0..operations(values) {
+        let medium = FaultState::formatted(values);
         let store = medium.open();
         medium.arm(|now| Fault::During(now + at..now + at + 1, io::ErrorKind::Other));
         let (mut acknowledged, mut last) = (State::new(), Revision(0));
@@ -474,13 +174,63 @@ fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
     }
 }
 
+fn a_failed_sync_whose_pages_are_dropped_loses_nothing_acknowledged(values: Residence) {
+    for at in 0..operations(values) {
+        let medium = FaultState::formatted(values);
+        let store = medium.open();
+        lock(&medium.0).drops_pages = true;
+        medium.arm(|now| Fault::During(now + at..now + at + 1, io::ErrorKind::Other));
+        let mut acknowledged = State::new();
+        for n in 0..TRANSACTIONS {
+            if let Ok(Committed::Done(_)) = store.commit(transaction(n)) {
+                perform(&mut acknowledged, n);
+            }
+            assert_eq!(state(&store), acknowledged, "operation {at}, after transaction {n}");
+        }
+        medium.lose_power(store);
+        assert_eq!(state(&medium.open()), acknowledged, "operation {at}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_read_are_errors_until_they_can() {
+    let medium = FaultState::formatted(Residence::OnDisk);
+    let store = medium.start(RedbOptions { page_cache: 0, ..medium.options() }).unwrap();
+    let mut expected = State::new();
+    for n in 0..TRANSACTIONS {
+        store.commit(transaction(n)).unwrap();
+        perform(&mut expected, n);
+    }
+    store.compact(store.revision().unwrap()).unwrap();
+    assert_eq!(state(&store), expected);
+    assert!(store.status().unwrap().values_read > Some(0), "nothing was on disk");
+    lock(&medium.0).is_unreadable = true;
+    for key in expected.keys() {
+        let error = store.get(key, None).unwrap_err();
+        assert!(matches!(error, StorageError::Unavailable(_)), "{key}: {error}");
+        let change = Transaction { conditions: vec![], writes: vec![Write::Delete(key.as_str().into())] };
+        store.commit(change).unwrap_err();
+    }
+    store.range("", &RangeOptions::default()).unwrap_err();
+    lock(&medium.0).is_unreadable = false;
+    // The file is opened again in the background.
+    let begun = std::time::Instant::now();
+    while store.range("", &RangeOptions::default()).is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it never recovers");
+        std::thread::yield_now();
+    }
+    assert_eq!(state(&store), expected);
+    store.commit(transaction(TRANSACTIONS)).unwrap();
+    perform(&mut expected, TRANSACTIONS);
+    assert_eq!(state(&store), expected);
+}
+
 /// After a failed sync, the file cannot be replaced either, and the process restarts: the next process must not build on pages that
 /// were never written.
-#[test]
-fn a_failed_sync_is_known_to_the_next_process() {
-    for at in 0..operations() {
+fn a_failed_sync_is_known_to_the_next_process(values: Residence) {
+    for at in 0..operations(values) {
         for failures in [2, 5, 40] {
-            let medium = FaultState::formatted();
+            let medium = FaultState::formatted(values);
             let store = medium.open();
             medium.arm(|now| Fault::During(now + at..now + at + failures, io::ErrorKind::Other));
             let (mut acknowledged, mut failed) = (State::new(), None);
@@ -512,10 +262,9 @@ fn a_failed_sync_is_known_to_the_next_process() {
 
 /// Regression test: a compaction that failed but had happened anyway was forgotten, a later write reverted it in the file, and the
 /// next start found history missing.
-#[test]
-fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
+fn a_failed_compaction_anywhere_leaves_a_store_that_opens(values: Residence) {
     let prepare = || {
-        let medium = FaultState::formatted();
+        let medium = FaultState::formatted(values);
         let store = medium.open();
         (0..5).for_each(|n| drop(store.commit(transaction(n)).unwrap()));
         (medium, store)
@@ -573,12 +322,11 @@ fn perform_while_shrinking(medium: &FaultState, store: &RedbStorage) -> [State; 
     [acknowledged, with_unknown]
 }
 
-#[test]
-fn one_failure_while_the_file_is_made_smaller_loses_nothing() {
+fn one_failure_while_the_file_is_made_smaller_loses_nothing(values: Residence) {
     let mut smaller = 0;
     for at in (0..SHRINKING_OPERATIONS).step_by(3) {
         let kind = if at % 2 == 0 { io::ErrorKind::Other } else { io::ErrorKind::StorageFull };
-        let medium = FaultState::formatted();
+        let medium = FaultState::formatted(values);
         let store = medium.open_shrinking();
         let before = lock(&medium.0).data.present.len();
         medium.arm(|now| Fault::During(now + at..now + at + 1, kind));
@@ -593,10 +341,9 @@ fn one_failure_while_the_file_is_made_smaller_loses_nothing() {
     assert!(smaller > 0, "no file became smaller");
 }
 
-#[test]
-fn a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged() {
+fn a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged(values: Residence) {
     for at in (0..SHRINKING_OPERATIONS).step_by(3) {
-        let medium = FaultState::formatted();
+        let medium = FaultState::formatted(values);
         let store = medium.open_shrinking();
         medium.arm(|now| Fault::From(now + at));
         let possible = perform_while_shrinking(&medium, &store);
@@ -606,9 +353,8 @@ fn a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged() {
     }
 }
 
-#[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
-    let medium = FaultState::formatted();
+fn a_full_disk_refuses_writes_until_there_is_room(values: Residence) {
+    let medium = FaultState::formatted(values);
     let store = medium.open();
     let put = |n: usize| Transaction {
         conditions: vec![],
@@ -636,9 +382,8 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 }
 
 /// Regression test: nothing could be deleted on a full disk, because a deletion needs space before it frees any.
-#[test]
-fn a_full_disk_takes_deletions_and_after_them_everything() {
-    let medium = FaultState::formatted();
+fn a_full_disk_takes_deletions_and_after_them_everything(values: Residence) {
+    let medium = FaultState::formatted(values);
     lock(&medium.0).reserve = Some(512 << 10);
     lock(&medium.0).capacity = Some(3 << 20);
     let store = medium.open();
@@ -677,9 +422,8 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
 
 /// Regression test: after deletions on a full disk, writes were refused for another second, and forever if history could not be
 /// forgotten at the first attempt to make room.
-#[test]
-fn writes_resume_as_soon_as_deletions_have_made_room() {
-    let medium = FaultState::formatted();
+fn writes_resume_as_soon_as_deletions_have_made_room(values: Residence) {
+    let medium = FaultState::formatted(values);
     lock(&medium.0).reserve = Some(512 << 10);
     lock(&medium.0).capacity = Some(6 << 20);
     let store = medium.open();
@@ -715,7 +459,7 @@ fn writes_resume_as_soon_as_deletions_have_made_room() {
 
 #[test]
 fn a_format_from_the_future_is_refused() {
-    let medium = FaultState::formatted();
+    let medium = FaultState::formatted(Residence::InMemory);
     let database = redb::Builder::new().create_with_backend(medium.file(Name::Data)).unwrap();
     let transaction = database.begin_write().unwrap();
     let table: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");

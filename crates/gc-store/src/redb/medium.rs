@@ -4,15 +4,17 @@
 //! without them, and the next power failure loses them. A file whose sync failed is therefore never written again. Its successor is
 //! written from memory and takes over its name; until then, a mark beside the file keeps the next process from trusting it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ::redb::{BackendError, StorageBackend};
 
 use super::disk::Failure;
+use crate::hub::lock;
 
 /// Location of the data file.
 pub(super) trait Medium: Send {
@@ -69,6 +71,139 @@ impl StorageBackend for SyncWatch {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.inner.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.inner.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.inner.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.inner.query_lock_range(start, end)
+    }
+}
+
+/// Size of the parts of a file that [`WithoutWrites`] keeps, in bytes.
+const PART_BYTES: usize = 4096;
+
+/// A file that is only read: what is written stays in memory, which is little while a database repairs itself at its opening. A file
+/// whose sync has failed can so be opened for the values that are nowhere else, without a change that a later sync would confirm.
+pub(super) struct WithoutWrites {
+    inner: Box<dyn StorageBackend>,
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// Length of the file if it was changed.
+    length: Option<u64>,
+    /// Length up to which the file itself still counts: its shortest one.
+    kept: Option<u64>,
+    /// Written parts by their number.
+    parts: BTreeMap<u64, Vec<u8>>,
+}
+
+impl WithoutWrites {
+    pub(super) fn new(inner: Box<dyn StorageBackend>) -> Self {
+        Self { inner, written: Mutex::default() }
+    }
+
+    /// Reads what the file itself has, and zeros behind its end.
+    fn read_file(&self, kept: Option<u64>, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let length = self.inner.len()?;
+        let rest = kept.map_or(length, |kept| kept.min(length)).saturating_sub(offset);
+        let length = out.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+        let (present, absent) = out.split_at_mut(length);
+        absent.fill(0);
+        if present.is_empty() { Ok(()) } else { self.inner.read(offset, present) }
+    }
+}
+
+/// Splits bytes at an offset into those of each part: its number, the offset within it, and their positions.
+fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = usize::try_from(at % PART_BYTES as u64).unwrap_or_default();
+        let begin = done;
+        done = length.min(done + PART_BYTES - within);
+        (begin < length).then(|| (at / PART_BYTES as u64, within, begin..done))
+    })
+}
+
+impl fmt::Debug for WithoutWrites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl StorageBackend for WithoutWrites {
+    fn len(&self) -> io::Result<u64> {
+        lock(&self.written).length.map_or_else(|| self.inner.len(), Ok)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let written = lock(&self.written);
+        self.read_file(written.kept, offset, out)?;
+        for (part, within, range) in parts(offset, out.len()) {
+            if let Some(bytes) = written.parts.get(&part) {
+                let length = range.len();
+                out[range].copy_from_slice(&bytes[within..within + length]);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        let mut written = lock(&self.written);
+        // A file that becomes longer again has zeros behind its former end.
+        written.kept = Some(written.kept.map_or(length, |kept| kept.min(length)));
+        let end = length / PART_BYTES as u64;
+        written.parts.retain(|part, _| *part <= end);
+        if let Some(last) = written.parts.get_mut(&end) {
+            let within = usize::try_from(length % PART_BYTES as u64).unwrap_or_default();
+            last[within..].fill(0);
+        }
+        written.length = Some(length);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut written = lock(&self.written);
+        for (part, within, range) in parts(offset, data.len()) {
+            if !written.parts.contains_key(&part) {
+                let mut bytes = vec![0; PART_BYTES];
+                self.read_file(written.kept, part * PART_BYTES as u64, &mut bytes)?;
+                written.parts.insert(part, bytes);
+            }
+            if let Some(bytes) = written.parts.get_mut(&part) {
+                bytes[within..within + range.len()].copy_from_slice(&data[range]);
+            }
+        }
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {

@@ -6,7 +6,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{PATIENCE, config_maps, create, support};
-use support::Kubegc;
+use support::{Kubegc, Signal};
 
 fn start(arguments: &[&str]) -> Kubegc {
     Kubegc::start_with("apiserver", ["--ephemeral"].iter().chain(arguments).copied())
@@ -70,4 +70,49 @@ async fn history_has_a_size() {
         change(number).await;
     }
     assert_eq!(refusal(&client, &at).await, Some(410));
+}
+
+/// Objects that do not fit into memory are read from the data file, in lists, gets, changes and after a restart.
+#[tokio::test]
+async fn objects_beyond_the_memory_are_read_from_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", folder.path().display());
+    let start =
+        || Kubegc::start_with("apiserver", [&*data_dir, "--object-memory=0", "--compaction-interval=50ms"]);
+    let server = start();
+    let maps: Api<ConfigMap> = config_maps(&server).await;
+    let names = ["a", "b", "c"];
+    let mut created = Vec::new();
+    for name in names {
+        created.push(create(&maps, name).await);
+    }
+    let client = server.client().await;
+    let on_disk = async || {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = client.request_text(request).await.unwrap();
+        let name = "kubegc_apiserver_storage_disk_only_bytes ";
+        text.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok()).unwrap()
+    };
+    // Changes leave the history after an interval.
+    let until = async {
+        while on_disk().await == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, until).await.unwrap();
+    for object in &created {
+        assert_eq!(maps.get(object.metadata.name.as_ref().unwrap()).await.unwrap(), *object);
+    }
+    let listed = async |maps: &Api<ConfigMap>| {
+        let all = maps.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter()
+            .filter(|map| names.contains(&&**map.metadata.name.as_ref().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&maps).await, created);
+    maps.delete("b", &kube::api::DeleteParams::default()).await.unwrap();
+    server.end(Signal::TERM);
+    let server = start();
+    let maps = config_maps(&server).await;
+    assert_eq!(listed(&maps).await, [created[0].clone(), created[2].clone()]);
 }
