@@ -27,7 +27,7 @@ const LONGEST: Timing = Timing {
     retry_period: Duration::from_secs(2),
 };
 /// Shortest durations of a lease, in seconds: replicas may run with different flags, and with 15 a lease is never shortened.
-const SHORTEST_SECONDS: [u64; 4] = [3, 3, 5, 15];
+const SHORTEST_SECONDS: [u64; 4] = [3, 5, 15, 15];
 /// Reason for the failure of a request that was given up.
 pub const NO_ANSWER: &str = "no answer in time";
 /// Speed of clocks relative to the world's, in thousandths. (With the durations above, two candidates never lead at once as long as the

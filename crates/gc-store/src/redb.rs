@@ -10,6 +10,7 @@
 
 mod committer;
 mod disk;
+mod failure;
 #[cfg(test)]
 mod faults;
 mod file;
@@ -151,7 +152,7 @@ impl RedbStorage {
         let path = directory.join(file::DATA);
         let medium = DataFile::of(directory);
         if !path.exists() {
-            disk::create(&medium, |_| Ok(())).map_err(|failure: disk::Failure| failure.at(&path))?;
+            disk::create(&medium, |_| Ok(())).map_err(|failure: failure::Failure| failure.at(&path))?;
         }
         let reserve = Box::new(ReserveFile::of(directory));
         let length = std::fs::metadata(&path).map_or(0, |file| file.len());
@@ -173,10 +174,10 @@ impl RedbStorage {
         mut reserve: Box<dyn Reserve>,
         length: u64,
         lock: Option<Lock>,
-    ) -> Result<Self, disk::Failure> {
+    ) -> Result<Self, failure::Failure> {
         let mut disk = Disk::new(medium, options.page_cache);
         match disk.reopen() {
-            Err(disk::Failure::Full) if reserve.release() => disk.reopen()?,
+            Err(failure::Failure::Full) if reserve.release() => disk.reopen()?,
             other => other?,
         };
         let (data, used) = disk.load(options.value_memory)?;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use gc_store_api::{Change, Committed, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
-use super::disk::{Disk, Failure};
+use super::disk::Disk;
+use super::failure::Failure;
 use super::space::{Reservation, Reserve, frees};
 use super::successor::{Step, Successor};
 use crate::core::Core;

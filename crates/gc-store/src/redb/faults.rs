@@ -10,7 +10,7 @@ use std::io;
 use bytes::Bytes;
 use gc_store_api::{Committed, RangeOptions, Revision, Storage, StorageError, Transaction, Write};
 
-use super::disk::Failure;
+use super::failure::Failure;
 use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
 use volume::{Fault, FaultState, Name, Residence};

@@ -8,7 +8,7 @@ use ::redb::StorageBackend;
 use ::redb::backends::FileBackend;
 
 use super::OpenError;
-use super::disk::Failure;
+use super::failure::Failure;
 use super::medium::Medium;
 
 /// Name of the data file.

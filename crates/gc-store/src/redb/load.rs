@@ -7,7 +7,7 @@ use ::redb::{Database, ReadableDatabase as _, ReadableTable as _};
 use bytes::Bytes;
 use gc_store_api::{Change, Key, KeyValue, Revision};
 
-use super::disk::{Failure, HISTORY, META, OBJECTS, required};
+use super::failure::{Failure, HISTORY, META, OBJECTS, required};
 use super::records::{StoredVersion, decode_history, decode_version};
 use crate::mvcc::{INITIAL_REVISION, Loading, Mvcc};
 

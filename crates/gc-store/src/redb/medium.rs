@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use ::redb::{BackendError, StorageBackend};
 
-use super::disk::Failure;
+use super::failure::Failure;
 use crate::hub::lock;
 
 /// Location of the data file.

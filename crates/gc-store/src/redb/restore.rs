@@ -5,7 +5,8 @@ use std::path::Path;
 use ::redb::Database;
 use gc_store_api::{KeyValue, Revision};
 
-use super::disk::{self, Failure};
+use super::disk;
+use super::failure::Failure;
 use super::file::{self, DataFile};
 use super::{OpenError, RedbStorage};
 

@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use ::redb::Database;
 use gc_store_api::{Change, Revision};
 
-use super::disk::{self, Disk, Failure, Missing};
+use super::disk::{self, Disk, Missing};
+use super::failure::Failure;
 
 /// Maximum number of changes that the committer adds to a copy itself.
 const LAST_CHANGES: usize = 1024;

@@ -7,7 +7,7 @@ use ::redb::{Database, ReadTransaction, ReadableDatabase as _};
 use bytes::Bytes;
 use gc_store_api::{KeyValue, StorageError};
 
-use super::disk::{Failure, OBJECTS, guarded};
+use super::failure::{Failure, OBJECTS, guarded};
 use super::records::decode_object;
 use crate::core::ValueSource;
 

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use redb::StorageBackend;
 
-use super::super::disk::{self, Failure};
+use super::super::disk;
+use super::super::failure::Failure;
 use super::super::medium::Medium;
 use super::super::space::{Reservation, Reserve};
 use super::super::{RedbOptions, RedbStorage};
