@@ -14,7 +14,7 @@ use gc_store_api::{
 };
 
 use crate::record::{OnDisk, Record, SupersededVersion, Version};
-use resident::Merged;
+use resident::{Entry, Merged};
 pub(crate) use resident::{Loading, ValueSizes};
 
 /// Revision of a store in which nothing was ever written. It is not 0, because 0 means "never" in a condition, and "any" in a
@@ -304,9 +304,24 @@ impl Mvcc {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let mut visited = 0;
         let range = (start, Bound::Unbounded);
-        for (key, entry) in Merged::new(self.keys.range::<str, _>(range), self.cold.range::<str, _>(range)) {
+        let in_memory = self.keys.range::<str, _>(range);
+        if self.cold.is_empty() {
+            let entries = in_memory.map(|(key, record)| (key, Entry::InMemory(record)));
+            return Self::visit_entries(entries, prefix, at, keys, visit);
+        }
+        Self::visit_entries(Merged::new(in_memory, self.cold.range::<str, _>(range)), prefix, at, keys, visit)
+    }
+
+    fn visit_entries<'a>(
+        entries: impl Iterator<Item = (&'a Key, Entry<'a>)>,
+        prefix: &str,
+        at: Revision,
+        keys: usize,
+        visit: &mut Visit,
+    ) -> Option<Key> {
+        let mut visited = 0;
+        for (key, entry) in entries {
             if !key.starts_with(prefix) {
                 break;
             }
