@@ -15,6 +15,9 @@ pub const MAX_PATTERN_BYTES: usize = 16 * 1024;
 /// Maximum estimated size of the compiled patterns of one definition, in bytes. A single pattern may take all of it: one for
 /// international host names takes a third.
 pub const MAX_COMPILED_BYTES: usize = 48 << 20;
+/// Maximum size of a compiled pattern of an expression, in bytes. It is far smaller because an object may bring the pattern, and every
+/// request in flight may hold its own.
+const MAX_EXPRESSION_BYTES: usize = 1 << 20;
 
 /// Fixed number of steps that each pattern costs.
 const STEPS_OF_EACH: usize = 500;
@@ -22,6 +25,8 @@ const STEPS_OF_EACH: usize = 500;
 const STEPS_OF_A_BYTE: usize = 20;
 /// Estimated number of bytes compiled per step. 10 million steps, the budget of an object, take about a second.
 const COMPILED_BYTES_OF_A_STEP: u64 = 4;
+/// Maximum ratio of the estimate to the actual size, so that every pattern of an expression that would compile is accepted.
+const OVERESTIMATE: u64 = 4;
 /// Maximum memory of one search for the states that it has met, in bytes.
 const SEARCH_BYTES: usize = 512 << 10;
 
@@ -34,7 +39,7 @@ pub(crate) struct Patterns {
 
 impl Patterns {
     /// Maximum size of remembered compiled patterns, in estimated bytes; beyond it, all are forgotten.
-    const MAX_BYTES: u64 = MAX_COMPILED_BYTES as u64;
+    const MAX_BYTES: u64 = OVERESTIMATE * MAX_EXPRESSION_BYTES as u64;
 }
 
 /// Reason why a pattern is refused.
@@ -43,12 +48,26 @@ pub enum PatternError {
     /// The pattern is longer than [`MAX_PATTERN_BYTES`].
     #[error("the pattern has {0} bytes; at most {MAX_PATTERN_BYTES} are accepted")]
     TooLong(usize),
-    /// The compiled pattern would be larger than [`MAX_COMPILED_BYTES`].
-    #[error("Compiled regex exceeds size limit of {MAX_COMPILED_BYTES} bytes.")]
-    TooLarge,
+    /// The compiled pattern would be larger than this number of bytes.
+    #[error("Compiled regex exceeds size limit of {0} bytes.")]
+    TooLarge(usize),
     /// The text is not a pattern.
     #[error("{0}")]
     Syntax(String),
+}
+
+/// Limits of one compiled pattern, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SizeLimit {
+    estimated: u64,
+    actual: usize,
+}
+
+impl SizeLimit {
+    /// Limit of a pattern of a schema.
+    pub(crate) const SCHEMA: Self = Self { estimated: MAX_COMPILED_BYTES as u64, actual: MAX_COMPILED_BYTES };
+    /// Limit of a pattern of an expression.
+    const EXPRESSION: Self = Self { estimated: Patterns::MAX_BYTES, actual: MAX_EXPRESSION_BYTES };
 }
 
 /// A parsed pattern that has not been compiled.
@@ -69,18 +88,19 @@ impl ParsedPattern {
         Ok(Self { text, bytes: estimate(&hir) })
     }
 
-    pub(crate) fn compile(&self) -> Result<Regex, PatternError> {
-        self.check_size()?;
+    /// Compiles the pattern if neither its estimated size nor its actual one exceeds a limit.
+    pub(crate) fn compile(&self, limit: SizeLimit) -> Result<Regex, PatternError> {
+        self.check_size(limit)?;
         let mut builder = regex::RegexBuilder::new(&self.text);
-        let compiled = builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(SEARCH_BYTES).build();
+        let compiled = builder.size_limit(limit.actual).dfa_size_limit(SEARCH_BYTES).build();
         compiled.map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
+            regex::Error::CompiledTooBig(_) => PatternError::TooLarge(limit.actual),
             other => syntax(other),
         })
     }
 
-    fn check_size(&self) -> Result<(), PatternError> {
-        if self.bytes > MAX_COMPILED_BYTES as u64 { Err(PatternError::TooLarge) } else { Ok(()) }
+    fn check_size(&self, limit: SizeLimit) -> Result<(), PatternError> {
+        if self.bytes > limit.estimated { Err(PatternError::TooLarge(limit.actual)) } else { Ok(()) }
     }
 }
 
@@ -93,12 +113,12 @@ fn syntax(error: impl fmt::Display) -> PatternError {
 /// # Errors
 /// Fails if the text is not a pattern, or the pattern is too large.
 pub fn check_pattern(pattern: &str) -> Result<(), PatternError> {
-    ParsedPattern::new(pattern)?.check_size()
+    ParsedPattern::new(pattern)?.check_size(SizeLimit::SCHEMA)
 }
 
-/// Reports whether a text is a pattern, without compiling it.
+/// Reports whether a text is a pattern that an expression may search with, without compiling it.
 pub(crate) fn is_pattern(pattern: &str) -> bool {
-    check_pattern(pattern).is_ok()
+    ParsedPattern::new(pattern).is_ok_and(|parsed| parsed.check_size(SizeLimit::EXPRESSION).is_ok())
 }
 
 /// Estimated size of the patterns of one definition, each of which counts once.
@@ -114,7 +134,7 @@ impl PatternBudget {
     pub fn takes(&mut self, pattern: &str) -> bool {
         if !self.known.contains(pattern)
             && let Ok(parsed) = ParsedPattern::new(pattern)
-            && parsed.check_size().is_ok()
+            && parsed.check_size(SizeLimit::SCHEMA).is_ok()
         {
             self.known.insert(pattern.into());
             self.bytes = self.bytes.saturating_add(parsed.bytes);
@@ -135,7 +155,7 @@ pub(crate) fn searching(pattern: &str, text: &str, budget: &mut Budget) -> Resul
     budget.spend(STEPS_OF_EACH + pattern.len().min(MAX_PATTERN_BYTES) * STEPS_OF_A_BYTE)?;
     let parsed = ParsedPattern::new(pattern).map_err(wrong)?;
     budget.spend(usize::try_from(parsed.bytes / COMPILED_BYTES_OF_A_STEP).unwrap_or(usize::MAX))?;
-    let compiled = Arc::new(parsed.compile().map_err(wrong)?);
+    let compiled = Arc::new(parsed.compile(SizeLimit::EXPRESSION).map_err(wrong)?);
     let patterns = &mut budget.patterns;
     if patterns.estimated_bytes.saturating_add(parsed.bytes) > Patterns::MAX_BYTES {
         *patterns = Patterns::default();
@@ -182,8 +202,11 @@ mod tests {
             let result = searching(pattern, "", &mut budget).map(drop);
             (u64::MAX - budget.left(), result)
         };
-        let too_large = Err(EvalError::Failed(format!("error parsing regexp: {}", PatternError::TooLarge)));
-        for pattern in [r"\pL{900}", r"(\pL{30}){30}", r"(?i)[\pL\pN]{900}", r"(((a{100}){100}){100}){100}"] {
+        let too_large = Err(EvalError::Failed(format!(
+            "error parsing regexp: {}",
+            PatternError::TooLarge(MAX_EXPRESSION_BYTES)
+        )));
+        for pattern in [r"\pL{900}", r"(\pL{30}){30}", r"(?i)[\pL\pN]{500}", r"(((a{100}){100}){100}){100}"] {
             let (spent, result) = cost(pattern);
             assert!(spent > 1_000_000, "{pattern}: {spent}");
             assert_eq!(result, too_large, "{pattern}");
@@ -213,7 +236,7 @@ mod tests {
     fn remembered_patterns_are_bounded() {
         let mut budget = Budget::new(u64::MAX);
         for number in 0..400 {
-            searching(&format!(r"\pL{{9}}{number}"), "", &mut budget).unwrap();
+            searching(&format!(r"\pL{{3}}{number}"), "", &mut budget).unwrap();
             assert!(budget.patterns.estimated_bytes <= Patterns::MAX_BYTES);
         }
         assert!(budget.patterns.compiled.len() < 100);

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use regex::Regex;
 
-use crate::pattern::{MAX_COMPILED_BYTES, ParsedPattern, PatternError};
+use crate::pattern::{MAX_COMPILED_BYTES, ParsedPattern, PatternError, SizeLimit};
 
 /// Maximum estimated size of all compiled patterns that the process remembers, in bytes: those of two large definitions.
 const MAX_REMEMBERED_BYTES: u64 = 2 * MAX_COMPILED_BYTES as u64;
@@ -71,7 +71,7 @@ impl PatternCache {
     }
 
     fn compiled(&self, pattern: &str, parsed: &ParsedPattern) -> Result<Arc<Regex>, PatternError> {
-        let compiled = Arc::new(parsed.compile()?);
+        let compiled = Arc::new(parsed.compile(SizeLimit::SCHEMA)?);
         let used = self.clock.fetch_add(1, Ordering::Relaxed).into();
         let entry = Entry { compiled: Arc::clone(&compiled), bytes: parsed.bytes, used };
         self.patterns.write().unwrap_or_else(PoisonError::into_inner).insert(pattern, entry);
