@@ -23,7 +23,7 @@ fn a_private_file_is_for_its_owner_and_an_open_one_can_be_closed() {
     let file = executable(OpenOptions::new().create(true).append(true)).open(&other).unwrap();
     // Windows has no modes.
     assert_eq!(is_open_to_others(&file.metadata().unwrap()), cfg!(unix));
-    make_private(&other).unwrap();
+    make_private(&file).unwrap();
     assert!(!is_open_to_others(&file.metadata().unwrap()));
 }
 

@@ -51,9 +51,9 @@ pub fn is_open_to_others(file: &Metadata) -> bool {
     file.permissions().mode() & OTHERS != 0
 }
 
-/// Removes the access of other users to a file.
-pub fn make_private(path: &Path) -> io::Result<()> {
-    std::fs::set_permissions(path, Permissions::from_mode(PRIVATE_FILE))
+/// Removes the access of other users to an open file, whatever has its name by now.
+pub fn make_private(file: &File) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(PRIVATE_FILE))
 }
 
 /// Writes the entries of a directory to the disk, so that a file that was created or renamed there survives a power failure.

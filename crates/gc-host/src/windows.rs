@@ -40,7 +40,7 @@ pub fn is_open_to_others(_file: &Metadata) -> bool {
 }
 
 /// Does nothing: access lists are not changed.
-pub fn make_private(_path: &Path) -> io::Result<()> {
+pub fn make_private(_file: &File) -> io::Result<()> {
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
 use gc_process::lease::LeaseName;
 use gc_process::lease::control::{self, Held, PAGES_ADDRESS, PAGES_AUTHORITY};
-use gc_process::lease::election::host;
 use gc_process::{UsageError, preflight};
 use serde_json::Value;
 
@@ -222,7 +221,7 @@ impl LeaderPages {
         // The suffix after the host name is different after each start.
         let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
         let local = local_address(&lease);
-        if let Some(address) = local.filter(|_| pod == host()) {
+        if let Some(address) = local.filter(|_| pod == gc_host::host_name()) {
             let address = address.to_string();
             let client = ApiClient::plain(&address).map_err(|error| unread(error.into()))?;
             return Ok(Some(Self {

@@ -196,7 +196,8 @@ impl Keep<'_> {
                 Err(error) => return Err(PkiError::Read { path, error }),
             };
             if is_open {
-                gc_host::make_private(&path)
+                fs::File::open(&path)
+                    .and_then(|file| gc_host::make_private(&file))
                     .map_err(|error| PkiError::OpenKey { path: path.clone(), error })?;
                 tracing::warn!(
                     path = %path.display(),
@@ -248,7 +249,7 @@ pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PkiEr
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let mut file = gc_host::private(&mut options).open(&fresh).map_err(failed)?;
-    gc_host::make_private(&fresh).map_err(failed)?;
+    gc_host::make_private(&file).map_err(failed)?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)
 }

@@ -460,13 +460,7 @@ fn spread() -> f64 {
 pub fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
-    format!("{}_{:016x}{:016x}", host(), random(), random())
-}
-
-/// Returns the name of this host.
-#[must_use]
-pub fn host() -> String {
-    gc_host::host_name()
+    format!("{}_{:016x}{:016x}", gc_host::host_name(), random(), random())
 }
 
 fn failed(status: StatusCode, message: &str) -> Reply {

@@ -120,7 +120,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     let file = gc_host::private(&mut options).open(path)?;
     if gc_host::is_open_to_others(&file.metadata()?) {
-        gc_host::make_private(path)?;
+        gc_host::make_private(&file)?;
     }
     Ok(file)
 }

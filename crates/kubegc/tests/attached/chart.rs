@@ -55,14 +55,19 @@ fn permissions() -> String {
     text
 }
 
-#[test]
-fn the_chart_has_the_permissions_of_every_collector() {
-    let file = repository().join(CHART).join("files/permissions.yaml");
+/// Checks that a file of the chart has this text from the code, or writes it.
+fn assert_written(name: &str, text: &str) {
+    let file = repository().join(CHART).join(name);
     if std::env::var_os("UPDATE_CHART").is_some() {
-        std::fs::write(&file, permissions()).unwrap();
+        std::fs::write(&file, text).unwrap();
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(written, permissions(), "UPDATE_CHART=1 writes {}", file.display());
+    assert_eq!(written, text, "UPDATE_CHART=1 writes {}", file.display());
+}
+
+#[test]
+fn the_chart_has_the_permissions_of_every_collector() {
+    assert_written("files/permissions.yaml", &permissions());
 }
 
 /// Returns the rules of the roles that belong to `kubegc run` among these objects, in the order of their names.
@@ -314,12 +319,7 @@ fn protection() -> String {
 
 #[test]
 fn the_chart_has_the_policies_of_every_protection() {
-    let file = repository().join(CHART).join("files/protection.yaml");
-    if std::env::var_os("UPDATE_CHART").is_some() {
-        std::fs::write(&file, protection()).unwrap();
-    }
-    let written = std::fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(written, protection(), "UPDATE_CHART=1 writes {}", file.display());
+    assert_written("files/protection.yaml", &protection());
 }
 
 /// The chart installs the objects that `kubegc protect` writes for the same rules, on a server that takes and enforces them.
