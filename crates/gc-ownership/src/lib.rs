@@ -87,6 +87,7 @@ mod engine;
 mod graph;
 pub mod model;
 mod queries;
+mod shard;
 
 pub use engine::{Config, Engine, Stats};
 pub use queries::{
@@ -94,3 +95,4 @@ pub use queries::{
     PlanError, PlanStep, Presence, Progress, ReferenceState, Stage, StageEnd, Stray, StrayReference, Stuck,
     StuckCause, Why,
 };
+pub use shard::{Shard, ShardError};

@@ -101,6 +101,8 @@ pub enum Defect {
     NamespaceDryRunIgnored,
     NamespaceLimitIgnored,
     NamespaceBreakerUnasked,
+    ShardMissing,
+    ShardOwnersUnseen,
     CrossedBelieved,
     NotFoundOtherBelieved,
     AbsenceUnread,
@@ -131,6 +133,12 @@ impl Defect {
     #[must_use]
     pub fn is_credulity(self) -> bool {
         self >= Self::CrossedBelieved
+    }
+
+    /// Reports whether the defect is one of shards: such a defect is searched for in worlds of shards.
+    #[must_use]
+    pub fn is_of_shards(self) -> bool {
+        matches!(self, Self::ShardMissing | Self::ShardOwnersUnseen)
     }
 
     /// Returns the lies that the defect believes.
@@ -176,9 +184,12 @@ impl Defect {
     }
 
     /// Reports whether the defect can be noticed in such a world at all. (Defects are grouped: ownership and restraints, retention,
-    /// elections, policies, namespaces, lies.)
+    /// elections, policies, namespaces, shards, lies.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
+        if self.is_of_shards() {
+            return story.shards;
+        }
         if self.is_credulity() {
             let is_of_retention =
                 matches!(self, Self::ClaimUsersUnread | Self::NodeAbsenceUnread | Self::LeaseNodeUnread);
@@ -205,7 +216,7 @@ impl Defect {
 }
 
 /// Every defect with its name on the command line and its description.
-pub const DEFECTS: [(Defect, &str, &str); 114] = [
+pub const DEFECTS: [(Defect, &str, &str); 116] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -397,6 +408,12 @@ pub const DEFECTS: [(Defect, &str, &str); 114] = [
         "passes have more requests in flight than the concurrency limit allows",
     ),
     (Defect::NamespaceBreakerUnasked, "namespace-breaker-unasked", "passes do not ask the circuit breaker"),
+    (Defect::ShardMissing, "shard-missing", "shards divide the objects by one more than there are"),
+    (
+        Defect::ShardOwnersUnseen,
+        "shard-owners-unseen",
+        "a shard does not see the owner references of objects that other shards act on",
+    ),
     (
         Defect::CrossedBelieved,
         "crossed-believed",

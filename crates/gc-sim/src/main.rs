@@ -10,7 +10,6 @@ use gc_sim::campaign::{Record, SLICE_SEEDS, Slice, WORKLOAD_SLICE_SEEDS, seeds_o
 use gc_sim::defects::{self, DEFECTS, Defect};
 use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
 use gc_sim::small::{Plan, explore};
-use gc_sim::story::Story;
 use gc_sim::workloads;
 use gc_sim::world::Options;
 use mimalloc::MiMalloc;
@@ -29,6 +28,8 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --liars --seed N | --seeds A..B …
                               the same in worlds in which one answer lies; what is not done counts for nothing there, what is
                               lost does
+  kubegc-sim --shards --seed N | --seeds A..B …
+                              the same in worlds in which the collectors are shards, whose number changes
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and prints what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
@@ -52,6 +53,7 @@ struct Arguments {
     workloads: bool,
     whole: bool,
     liars: bool,
+    shards: bool,
     tries: Option<u64>,
     limit: Option<u64>,
     small: Option<u64>,
@@ -85,6 +87,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--help" | "-h" => return Ok(Arguments::default()),
             "--whole" => parsed.whole = true,
             "--liars" => parsed.liars = true,
+            "--shards" => parsed.shards = true,
             "--mutation" => {
                 let text = arguments.next().unwrap_or_default();
                 parsed.mutation =
@@ -166,9 +169,14 @@ fn many_with_workloads(seeds: &Range<u64>, arguments: &Arguments) -> bool {
     })
 }
 
+fn options(arguments: &Arguments, trace: bool) -> Options {
+    let &Arguments { mutation: defect, liars, shards, .. } = arguments;
+    Options { defect, liars, shards, trace }
+}
+
 fn one(seed: u64, arguments: &Arguments) -> bool {
-    let options = Options { defect: arguments.mutation, liars: arguments.liars, trace: true };
-    let mut story = Story::new(seed);
+    let options = options(arguments, true);
+    let mut story = options.story(seed);
     let mut report = run_story(&story, options);
     if let Some(violation) = &report.violation
         && !arguments.whole
@@ -229,7 +237,7 @@ fn threads(arguments: &Arguments) -> u64 {
 
 /// Runs many worlds, and reports their events.
 fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
-    let options = Options { defect: arguments.mutation, liars: arguments.liars, trace: false };
+    let options = options(arguments, false);
     let mut summary = Summary::default();
     let succeeded = campaign(seeds, arguments, SLICE_SEEDS, |slice| {
         let found = run_seeds(slice.start, slice.end - slice.start, threads(arguments), options);
@@ -269,11 +277,12 @@ fn continued(
         || Ok(Slice::none_of(seeds, arguments.workloads)),
         |record| record.read(seeds, arguments.workloads),
     )?;
-    let workloads = match (arguments.workloads, arguments.liars) {
-        (true, _) => " --workloads",
-        (_, true) => " --liars",
-        _ => "",
-    };
+    let kinds = [
+        (arguments.workloads, " --workloads"),
+        (arguments.liars, " --liars"),
+        (arguments.shards, " --shards"),
+    ];
+    let kinds: String = kinds.into_iter().filter(|(is_so, _)| *is_so).map(|(_, flag)| flag).collect();
     let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
     let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
     while total.to < seeds.end {
@@ -281,7 +290,7 @@ fn continued(
         let begun = Instant::now();
         let found = run(&slice).of(&slice, begun.elapsed().as_secs_f64());
         for failure in &found.failures {
-            let repeat = format!("kubegc-sim{workloads} --seed {}{mutation}", failure.seed);
+            let repeat = format!("kubegc-sim{kinds} --seed {}{mutation}", failure.seed);
             println!("{}\n  repeat with: {repeat}\n", failure.violation);
         }
         if let Some(record) = record {

@@ -31,7 +31,7 @@ pub fn run_story(story: &Story, options: Options) -> Report {
 /// Runs the story of a seed.
 #[must_use]
 pub fn run_seed(seed: u64, options: Options) -> Report {
-    run_story(&Story::new(seed), options)
+    run_story(&options.story(seed), options)
 }
 
 /// Returns the shortest story found in which the same oracle is violated: client actions, faults and all other steps are left out
@@ -184,12 +184,13 @@ impl Finding {
 /// each. Worlds in which it cannot show are counted but not run.
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
-    let options = Options { defect: Some(defect), liars: defect.is_credulity(), trace: false };
+    let (liars, shards) = (defect.is_credulity(), defect.is_of_shards());
+    let options = Options { defect: Some(defect), liars, shards, trace: false };
     let mut finding = Finding { needed: Vec::new(), oracles: Vec::new(), tries };
     for attempt in 0..tries {
         let from = 1_000_000 * (attempt + 1);
         for needed in 1..=seeds {
-            let story = Story::new(from + needed);
+            let story = options.story(from + needed);
             if !defect.can_show_in(&story) {
                 continue;
             }

@@ -8,6 +8,7 @@ use gc_collectors::policies::MOST_DELETIONS_PER_RUN;
 use gc_controller::barriers::ListEnd;
 use gc_controller::concurrency::{ConcurrencyOptions, Signal};
 use gc_controller::requests;
+use gc_ownership::Shard;
 use gc_types::{
     DeletionState, Effect, Event, Evidence, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome,
     PropagationPolicy, Request, ResourceId, ResourceVersion, Scope, Uid,
@@ -35,6 +36,7 @@ pub struct Saboteur {
     /// Newest version of any object that it has seen.
     latest: u64,
     events: u64,
+    shard: Shard,
 }
 
 impl Saboteur {
@@ -42,6 +44,12 @@ impl Saboteur {
     #[must_use]
     pub fn new(defect: Option<Defect>) -> Self {
         Self { defect, ..Self::default() }
+    }
+
+    /// Returns the saboteur of a shard.
+    #[must_use]
+    pub fn of_shard(self, shard: Shard) -> Self {
+        Self { shard, ..self }
     }
 
     /// Reports whether this is the planted defect.
@@ -56,6 +64,11 @@ impl Saboteur {
         self.events += 1;
         match (&mut event, defect) {
             (Event::Found(_), Defect::FoundForgotten | Defect::LeftOutForgotten) => return None,
+            (Event::Observed(object) | Event::Found(object), Defect::ShardOwnersUnseen)
+                if !self.shard.holds(&object.key.namespace) =>
+            {
+                object.owners = [].into_iter().collect();
+            }
             (Event::Removed { key, uid, resource_version }, Defect::RemovalBelieved) => {
                 if let Some((known, _)) = self.seen.remove(uid) {
                     *resource_version = ResourceVersion(self.newest(known.resource, *resource_version) + 1);

@@ -88,7 +88,8 @@ pub enum Step {
     Pause,
     /// The paused leader continues where it was, without knowing of the pause.
     Resume,
-    /// The leader notices that it no longer leads. With an election: the leader ends, and gives its Lease back.
+    /// The leader notices that it no longer leads. With an election: the leader ends, and gives its Lease back. With shards: another
+    /// number of them begins.
     Retire,
     /// The collector's clock jumps.
     ClockJump(u64),
@@ -141,6 +142,9 @@ pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partitio
 /// Additional faults in worlds with retention, which depends on clocks.
 pub const RETENTION_FAULTS: [(&str, u32); 1] = [("clock jump", 15)];
 
+/// Additional faults in worlds of shards.
+pub const SHARD_FAULTS: [(&str, u32); 1] = [("leader change", 40)];
+
 /// Number of worlds with a restored store, per thousand worlds with faults.
 pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 
@@ -182,6 +186,8 @@ pub struct Story {
     pub election: bool,
     /// True if this is a world of namespaces only.
     pub namespaces: bool,
+    /// True if the collectors are shards, which all act at once, each on its own objects, and whose number changes.
+    pub shards: bool,
     /// Steps of the story.
     pub steps: Vec<Step>,
 }
@@ -200,13 +206,24 @@ impl Story {
     /// Creates the story of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::written(seed, false)
+    }
+
+    /// Creates the story of a seed in which the collectors are shards.
+    #[must_use]
+    pub fn of_shards(seed: u64) -> Self {
+        Self::written(seed, true)
+    }
+
+    fn written(seed: u64, shards: bool) -> Self {
         let mut random = Random::new(seed);
         let weather = [Weather::Calm, Weather::Changing, Weather::Bad][random.weighted(&[2, 3, 5])];
         let uid_only = random.chance(300);
         let effects_in_flight = random.pick(&[1, 2, 4, 16, 256]);
-        let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES);
-        let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces;
-        let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
+        let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES) && !shards;
+        let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces && !shards;
+        let alone = retention || namespaces || shards;
+        let election = !alone && random.chance(WORLDS_WITH_AN_ELECTION);
         let (concurrency, breaker) = (concurrency(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
         // Worlds differ in the speed of the network: in some, watches lag far behind.
@@ -221,9 +238,10 @@ impl Story {
             if restore_at == Some(index) {
                 steps.push(Step::Restore(random.next()));
             }
-            let more: &[(&str, u32)] = match (election, retention) {
-                (true, _) => &ELECTION_FAULTS,
-                (_, true) => &RETENTION_FAULTS,
+            let more: &[(&str, u32)] = match (election, retention, shards) {
+                (true, ..) => &ELECTION_FAULTS,
+                (_, true, _) => &RETENTION_FAULTS,
+                (.., true) => &SHARD_FAULTS,
                 _ => &[],
             };
             if let Some(fault) = rare(&mut random, weather, more) {
@@ -253,6 +271,7 @@ impl Story {
             retention,
             election,
             namespaces,
+            shards,
             steps,
         }
     }

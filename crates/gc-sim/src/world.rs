@@ -5,10 +5,11 @@ mod election;
 mod operator;
 mod policies;
 mod serving;
+mod shards;
 
 use std::collections::BTreeMap;
 
-use gc_ownership::Config;
+use gc_ownership::{Config, Shard};
 
 use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
@@ -61,8 +62,18 @@ pub struct Options {
     pub defect: Option<Defect>,
     /// True if the transport tells a lie (see [`crate::liars`]).
     pub liars: bool,
+    /// True if the collectors are shards.
+    pub shards: bool,
     /// True if a trace is recorded.
     pub trace: bool,
+}
+
+impl Options {
+    /// Returns the story of a seed.
+    #[must_use]
+    pub fn story(self, seed: u64) -> Story {
+        if self.shards { Story::of_shards(seed) } else { Story::new(seed) }
+    }
 }
 
 /// Result of a run.
@@ -107,6 +118,8 @@ pub struct World<'a> {
     truth: Truth,
     oracle: Oracle,
     collectors: Vec<Collector>,
+    /// Number of shards that the operator wants.
+    shards: u32,
     born: usize,
     /// Requests of collectors that have ended, still in flight.
     adrift: Vec<Flight>,
@@ -165,6 +178,7 @@ impl<'a> World<'a> {
             truth: Truth::default(),
             oracle: Oracle::default(),
             collectors: Vec::new(),
+            shards: shards::first_count(story),
             born: 0,
             adrift: Vec::new(),
             now: BEGINNING_MILLISECONDS,
@@ -182,7 +196,7 @@ impl<'a> World<'a> {
             is_deceived: false,
             report: Report::default(),
         };
-        world.begin_collector();
+        world.begin_missing_shards();
         if story.election {
             for _ in 1..election::candidates(story.seed) {
                 world.begin_collector();
@@ -198,6 +212,11 @@ impl<'a> World<'a> {
     }
 
     fn begin_collector(&mut self) {
+        self.begin_shard(Shard::WHOLE);
+    }
+
+    fn begin_shard(&mut self, shard: Shard) {
+        let shard = self.planted_shard(shard);
         let config = Config {
             effects_in_flight: self.story.effects_in_flight,
             withdrawn_wait_milliseconds: match self.options.defect {
@@ -205,9 +224,10 @@ impl<'a> World<'a> {
                 _ => Config::default().withdrawn_wait_milliseconds,
             },
             conflicts_before_uid_only: if self.story.uid_only { 3 } else { u32::MAX },
+            shard,
             ..Config::default()
         };
-        let saboteur = Saboteur::new(self.options.defect);
+        let saboteur = Saboteur::new(self.options.defect).of_shard(shard);
         let mut collector = Collector::new(self.born, config, self.story, saboteur);
         collector.process.orders = self.orders;
         if self.story.election {
@@ -290,8 +310,11 @@ impl<'a> World<'a> {
     }
 
     fn judge_rest(&self) -> Result<(), Violation> {
-        let Some(collector) = self.collectors.first().filter(|_| !self.is_deceived) else { return Ok(()) };
-        oracle::judge_rest(&self.truth, collector)?;
+        if self.is_deceived {
+            return Ok(());
+        }
+        self.collectors.iter().try_for_each(|collector| oracle::judge_rest(&self.truth, collector))?;
+        let Some(collector) = self.collectors.first() else { return Ok(()) };
         if self.story.retention {
             verdicts::judge_rest(&self.truth, collector, &self.provider)?;
             self.book.judge_rest(&self.truth, collector)?;
@@ -369,6 +392,9 @@ impl<'a> World<'a> {
             Step::Retire if self.story.election => self.abdicate(),
             Step::Partition(salt) => self.partition(salt),
             Step::Operate(salt) => self.operate(salt),
+            Step::Pause if self.story.shards => self.suspend_shard(),
+            Step::Resume if self.story.shards => self.wake_shards(),
+            Step::Retire if self.story.shards => self.renumber_shards(),
             Step::Pause => {
                 if self.collectors.len() == 1 {
                     self.collectors[0].paused = true;
@@ -562,8 +588,13 @@ impl<'a> World<'a> {
         let collector = self.collectors.remove(index);
         self.report.note_happened("crashes");
         self.note(|| format!("  collector {} dies, another starts", collector.number));
+        let shard = collector.engine().config().shard;
         self.set_adrift(collector, &mut random);
-        self.begin_collector();
+        if self.story.shards {
+            self.replace_shard(shard, &mut random);
+        } else {
+            self.begin_collector();
+        }
     }
 
     fn retire(&mut self) {
@@ -614,13 +645,11 @@ impl<'a> World<'a> {
 
     /// Brings the world to rest after the last fault: everything arrives, and time passes until nothing more happens.
     fn rest(&mut self) -> Result<(), Violation> {
-        while self.collectors.len() > 1 {
-            self.retire();
-        }
+        self.end_surplus_collectors();
         for flight in std::mem::take(&mut self.adrift) {
             self.serve(None, &flight, None)?;
         }
-        if let Some(collector) = self.collectors.first_mut() {
+        for collector in &mut self.collectors {
             collector.paused = false;
         }
         self.end_orders();
@@ -653,8 +682,9 @@ impl<'a> World<'a> {
                     self.server.define(kind);
                 }
             }
-            let collector = &mut self.collectors[0];
-            collector.discover(&self.server, None, 0);
+            for collector in &mut self.collectors {
+                collector.discover(&self.server, None, 0);
+            }
             if self.round()? {
                 continue;
             }
@@ -664,9 +694,13 @@ impl<'a> World<'a> {
                 revision = self.server.revision();
                 end = end.max(self.now + REST_MILLISECONDS);
             }
-            let (ownership, others) = self.collectors[0].next_wakeups(self.now);
-            let ownership = ownership.filter(|at| *at <= end);
-            let next = ownership.into_iter().chain(others.filter(|at| *at <= retention_end)).min();
+            let wakeups = self.collectors.iter().map(|collector| collector.next_wakeups(self.now));
+            let next = wakeups
+                .flat_map(|(ownership, others)| {
+                    let ownership = ownership.filter(|at| *at <= end);
+                    ownership.into_iter().chain(others.filter(|at| *at <= retention_end))
+                })
+                .min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
                 // A request about the Lease that was in flight for long has cost its leader the Lease, so another one takes over.
@@ -681,7 +715,15 @@ impl<'a> World<'a> {
     /// Delivers everything in flight. Returns false if there was nothing.
     fn round(&mut self) -> Result<bool, Violation> {
         let mut any = false;
-        let collector = &mut self.collectors[0];
+        for index in 0..self.collectors.len() {
+            any |= self.round_of(index)?;
+        }
+        Ok(any)
+    }
+
+    fn round_of(&mut self, index: usize) -> Result<bool, Violation> {
+        let mut any = false;
+        let collector = &mut self.collectors[index];
         for position in 0..collector.watched() {
             if let Some(id) = collector.resource_at(position) {
                 any |= collector.deliver(id, 64, &self.server);
@@ -693,20 +735,20 @@ impl<'a> World<'a> {
             collector.take_return(answer, &self.server, self.now);
             any = true;
         }
-        for position in (0..self.collectors[0].requests.len()).rev() {
-            any |= !self.hand_over(0, position)?;
+        for position in (0..self.collectors[index].requests.len()).rev() {
+            any |= !self.hand_over(index, position)?;
         }
-        for flight in std::mem::take(&mut self.collectors[0].requests) {
-            let performed = self.serve(Some(0), &flight, None)?;
-            self.return_to(0, flight, performed);
+        for flight in std::mem::take(&mut self.collectors[index].requests) {
+            let performed = self.serve(Some(index), &flight, None)?;
+            self.return_to(index, flight, performed);
             any = true;
         }
-        any |= self.round_of_policies()?;
-        let before = self.collectors[0].requests.len();
-        any |= self.collectors[0].take_effects(usize::MAX, &self.server, self.now) > 0;
-        self.note_decisions(0, before);
-        self.judge_decisions(0, before)?;
-        any |= self.collectors[0].policies.as_ref().is_some_and(|policies| !policies.statuses.is_empty());
+        any |= index == 0 && self.round_of_policies()?;
+        let before = self.collectors[index].requests.len();
+        any |= self.collectors[index].take_effects(usize::MAX, &self.server, self.now) > 0;
+        self.note_decisions(index, before);
+        self.judge_decisions(index, before)?;
+        any |= self.collectors[index].policies.as_ref().is_some_and(|policies| !policies.statuses.is_empty());
         Ok(any)
     }
 }

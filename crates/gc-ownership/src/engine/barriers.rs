@@ -13,6 +13,7 @@ use super::clock::{Clock, Timer};
 use super::config::Config;
 use super::effects::{Context, HeldLanes, ListedPlace, PendingEffect};
 use super::retry::backoff;
+use super::waiting::WaitingOwner;
 use crate::graph::{CLUSTER, NodeId, ResourceIndex};
 
 /// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper than a list of
@@ -227,17 +228,24 @@ impl Barriers {
 }
 
 impl Engine {
+    /// Returns the waiting owners of our shard: only they need barriers.
+    fn served_by_barriers(&self) -> impl Iterator<Item = (NodeId, &WaitingOwner)> {
+        let owners = self.waiting.iter().map(|(&node, waiting)| (node, waiting));
+        owners.filter(|&(node, _)| self.acts_on(node))
+    }
+
     /// Turns a pending barrier into an effect.
     pub(super) fn make_barrier(&mut self, resource: ResourceIndex) {
-        if self.waiting.is_empty() {
+        let owners = || self.served_by_barriers();
+        // The answer applies to every owner that waits now, so it must be new enough for all of them.
+        let highest = owners().map(|(_, waiting)| waiting.mark).max();
+        if highest.is_none() {
             self.barriers.give_up(resource);
             return;
         }
-        // The answer applies to every owner that waits now, so it must be new enough for all of them.
-        let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
+        let all_comparable = owners().all(|(node, _)| self.is_comparable(node, resource));
         // For an owner that orphans its dependents, the progress of the watch is one of two answers, and this must be the other.
-        let needs_list = self.waiting.iter().any(|(&node, waiting)| self.needs_list(node, waiting, resource));
-        let highest = self.waiting.values().map(|waiting| waiting.mark).max();
+        let needs_list = owners().any(|(node, waiting)| self.needs_list(node, waiting, resource));
         let at_least = highest.filter(|_| all_comparable && !needs_list).unwrap_or(ResourceVersion::UNKNOWN);
         let namespace = self.barrier_namespace(resource);
         let request = Request::Barrier {
@@ -259,7 +267,7 @@ impl Engine {
         let pages = 1 + self.graph.resources.get(resource)?.objects / OBJECTS_PER_PAGE;
         let mut namespaces = BTreeSet::new();
         let mut first = None;
-        for (&node, waiting) in &self.waiting {
+        for (node, waiting) in self.served_by_barriers() {
             let namespace = self.graph.namespace(node);
             if namespaces.contains(&namespace) || self.has_caught_up(node, waiting, resource) {
                 continue;

@@ -1,5 +1,7 @@
 //! Settings and statistics of the engine.
 
+use crate::shard::Shard;
+
 /// Bounds and delays of the engine. The defaults are for production; tests and simulators shorten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -43,6 +45,8 @@ pub struct Config {
     /// Number of failed live reads after which an owner no longer blocks the other references of its
     /// dependents.
     pub failures_before_undecidable: u32,
+    /// Objects that the engine acts on. It observes the others as well.
+    pub shard: Shard,
 }
 
 impl Config {
@@ -74,6 +78,7 @@ impl Default for Config {
             absent_owners: 500,
             conflicts_before_uid_only: 3,
             failures_before_undecidable: 3,
+            shard: Shard::WHOLE,
         }
     }
 }

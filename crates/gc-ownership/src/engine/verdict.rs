@@ -45,27 +45,39 @@ impl Engine {
         if self.retries.delays(node, self.clock.now()) {
             return;
         }
-        self.report_wrong_references(node);
+        let is_ours = self.acts_on(node);
+        if is_ours {
+            self.report_wrong_references(node);
+        }
         if self.graph.has(node, Flag::GRANTED) || self.must_await(node) {
             return;
         }
         if self.graph.has(node, Flag::UNCLEAR) {
+            // An owner of ours may wait for an object of another shard.
             self.want_read(node);
             return;
         }
-        if self.release(node) {
-            return;
-        }
-        if self.graph.has(node, Flag::WAITING) {
-            self.evaluate_waiting(node);
-        } else if !self.graph.has(node, Flag::DELETING) {
-            let classes = self.classify(node);
-            self.decide(node, &classes);
+        if is_ours {
+            if self.release(node) {
+                return;
+            }
+            if self.graph.has(node, Flag::WAITING) {
+                self.evaluate_waiting(node);
+            } else if !self.graph.has(node, Flag::DELETING) {
+                let classes = self.classify(node);
+                self.decide(node, &classes);
+            }
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
             // Nothing is left to do, so earlier failures do not matter.
             self.retries.forget(node, &mut self.clock);
         }
+    }
+
+    /// Reports whether this engine acts on an object, rather than that of another shard.
+    pub(super) fn acts_on(&self, node: NodeId) -> bool {
+        let shard = self.config.shard;
+        shard.is_whole() || shard.holds(&self.graph.namespace_text(self.graph.namespace(node)))
     }
 
     /// Removes the references to owners that orphan their dependents. Returns true if there are any, or if a live read has to

@@ -10,7 +10,7 @@ use super::absent::Claim;
 use super::effects::{Context, HeldLanes, PendingEffect};
 use super::identity::Identity;
 use super::verifications::{Finding, Verification};
-use crate::graph::{EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
+use crate::graph::{CLUSTER, EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
 
 /// Number of live reads that must find an owner absent if all objects of its kind vanished in one list.
 const READS_OF_VANISHED: u32 = 2;
@@ -46,9 +46,14 @@ impl Engine {
     }
 
     /// Reads an owner after a report from its watch, once for all dependents; not while the response to our DELETE of it is still
-    /// to come, which serves as well.
+    /// to come, which serves as well, and not if neither it nor any dependent is of our shard.
     pub(super) fn read_reported(&mut self, owner: NodeId) {
-        let claimed = self.other_dependents(owner).next();
+        let is_ours = self.acts_on(owner);
+        if !is_ours && self.graph.namespace(owner) != CLUSTER {
+            return;
+        }
+        let concerns_us = |edge: &EdgeId| is_ours || self.acts_on(self.graph.dependent(*edge));
+        let claimed = self.other_dependents(owner).find(concerns_us);
         if let Some(edge) = claimed.filter(|_| !self.is_being_deleted(owner)) {
             self.verification(edge, self.graph.resource(owner));
         }
