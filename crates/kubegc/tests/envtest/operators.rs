@@ -144,6 +144,18 @@ fn suites_whose_differences_have_causes_succeed() {
     assert_eq!(counts(&table, "widgets"), ["6", "1", "4", "3", "1", "0"], "{table}");
 }
 
+/// A cause that lies in the collectors explains nothing where none runs.
+#[test]
+fn a_cause_in_the_collectors_explains_runs_with_them() {
+    let suites = Suites::new();
+    let rule = "[[cause]]\nsuite = 'widgets'\nspec = 'is (converted|collected)$'\ncontrollers = true\nwhy = 'collected'\n";
+    let further = ["--genuine", &suites.genuine(), "--controllers", "*", "--runs", "2"];
+    let (output, table) = suites.compare(&format!("{CAUSE}{rule}"), &further);
+    assert_eq!(output.status.code(), Some(1), "{}{table}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(counts(&table, "widgets"), ["6", "1", "4", "3", "1", "1"], "{table}");
+    assert_eq!(counts(&table, "widgets, *"), ["6", "1", "4", "2", "2", "0"], "{table}");
+}
+
 #[test]
 fn suites_without_a_reference_must_pass() {
     let suites = Suites::new();
