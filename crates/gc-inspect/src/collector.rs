@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
-use gc_process::lease::LeaseName;
 use gc_process::lease::control::{self, Held, PAGES_ADDRESS, PAGES_AUTHORITY};
+use gc_process::lease::{LeaseName, shards};
 use gc_process::{UsageError, preflight};
 use serde_json::Value;
 
@@ -129,6 +129,15 @@ pub(crate) enum OutOfReach {
     /// The leader is unknown.
     #[error("whether a collector leads cannot be seen: {0}")]
     LeaseUnread(String),
+    /// There are several leaders, each with its own pages.
+    #[error(
+        "the collectors are divided into {shards} shards, and each keeps its own journal; name the address of one with \
+         --collector ADDRESS:PORT"
+    )]
+    Divided {
+        /// Number of shards.
+        shards: usize,
+    },
     /// Its pages are served only on its own machine, which is another one.
     #[error("the collector {holder} shows its journal only on its own machine{}; ask there", at(.address.as_ref()))]
     OnItsMachine {
@@ -214,6 +223,10 @@ impl LeaderPages {
     ) -> Result<Option<Self>, OutOfReach> {
         let unread = |error: anyhow::Error| OutOfReach::LeaseUnread(format!("{error:#}"));
         let Some(lease) = control::read(client, name).await.map_err(unread)? else { return Ok(None) };
+        let shards = shards::of_lease(&lease).len();
+        if shards > 0 {
+            return Err(OutOfReach::Divided { shards });
+        }
         let held = Held::of(&lease);
         if !held.is_held(jiff::Timestamp::now()) {
             return Ok(None);

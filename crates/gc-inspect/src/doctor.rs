@@ -13,6 +13,7 @@ use anyhow::Result;
 use gc_explain::lint::{Lint, Severity, argument};
 use gc_explain::protect::Status;
 use gc_explain::stuck::Place;
+use gc_ownership::Shard;
 use gc_process::admission::UnguardedController;
 use gc_process::lease::control::Held;
 use gc_process::lease::orders::Orders;
@@ -49,6 +50,8 @@ pub struct Facts {
     pub(crate) version: Option<String>,
     /// `namespace/name` of kubegc's Lease, and the Lease.
     pub(crate) lease: (String, Option<Held>),
+    /// Shards of the collectors with the holder of each; the first one also counts as the holder of the Lease.
+    pub(crate) shards: Vec<(Shard, Held)>,
     /// Reason why it could not be read.
     pub(crate) lease_unread: Option<String>,
     pub(crate) orders: Orders,
@@ -239,6 +242,10 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
         findings.push(finding("leader", State::Notice, message));
         return;
     }
+    if !facts.shards.is_empty() {
+        findings.push(leaders_of_shards(facts));
+        return;
+    }
     findings.push(match held {
         None if !facts.is_installed => finding(
             "leader",
@@ -262,6 +269,26 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
                 .advise("check the logs of kubegc's replicas; nothing is collected until one leads")
         }
     });
+}
+
+/// Checks that each shard has a leader.
+fn leaders_of_shards(facts: &Facts) -> Finding {
+    let (name, shards) = (&facts.lease.0, &facts.shards);
+    let without = shards.iter().filter(|(_, held)| !held.is_held(facts.now));
+    let without: Vec<String> = without.map(|(shard, _)| shard.to_string()).collect();
+    if without.is_empty() {
+        return finding(
+            "leader",
+            State::Fine,
+            format!("each of the {} shards of lease {name} leads", shards.len()),
+        );
+    }
+    finding(
+        "leader",
+        State::Wrong,
+        format!("no replica leads these shards of lease {name}: {}", without.join(", ")),
+    )
+    .advise("check the logs of their replicas (`kubegc run --shard`); their objects wait until one leads")
 }
 
 fn orders(facts: &Facts, findings: &mut Vec<Finding>) {

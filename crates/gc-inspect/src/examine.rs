@@ -8,9 +8,9 @@ use gc_collectors::policies::{Policy, unused};
 use gc_explain::protect::Status;
 use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
-use gc_process::lease::LeaseName;
 use gc_process::lease::control::{self, Held};
 use gc_process::lease::orders::Orders;
+use gc_process::lease::{LeaseName, shards};
 use gc_process::{admission, preflight};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -76,7 +76,13 @@ pub async fn examine(
     match own {
         Ok(Some(own)) => {
             facts.orders = Orders::of_lease(&own);
-            facts.lease.1 = Some(Held::of(&own)).filter(Held::was_ever_held);
+            let shards = shards::of_lease(&own);
+            match shards::holders(client, &lease, &shards).await {
+                Ok(holders) => facts.shards = shards.into_iter().zip(holders).collect(),
+                Err(error) => facts.lease_unread = Some(unread(&lease, &error)),
+            }
+            let first = facts.shards.first().map(|(_, held)| held.clone());
+            facts.lease.1 = first.or_else(|| Some(Held::of(&own)).filter(Held::was_ever_held));
         }
         Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
         Err(error) => {

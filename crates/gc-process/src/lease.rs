@@ -4,10 +4,12 @@ pub mod control;
 pub mod election;
 pub mod orders;
 mod orders_file;
+pub mod shards;
 
 use clap::Args;
 use gc_kube::connection::Answer;
 use gc_kube::requests::{ObjectAnswer, RequestedObject, answered_object};
+use gc_ownership::Shard;
 
 /// Default name of the Lease.
 const LEASE_NAME: &str = "kubegc-garbage-collector";
@@ -31,6 +33,17 @@ impl std::fmt::Display for LeaseName {
 }
 
 impl LeaseName {
+    /// Returns the Lease that the replicas of one shard share; the same one if there is only one shard. The orders of operators stay
+    /// on the Lease without a suffix, which every shard follows.
+    #[must_use]
+    pub fn of_shard(&self, shard: Shard) -> Self {
+        if shard.is_whole() {
+            return self.clone();
+        }
+        let name = format!("{}-shard-{}-of-{}", self.name, shard.index(), shard.count());
+        Self { namespace: self.namespace.clone(), name }
+    }
+
     pub(crate) fn collection(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }

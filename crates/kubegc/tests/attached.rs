@@ -54,6 +54,8 @@ mod recovery;
 mod refusals;
 #[path = "attached/replicas.rs"]
 mod replicas;
+#[path = "attached/shards.rs"]
+mod shards;
 #[path = "attached/switches.rs"]
 mod switches;
 #[path = "attached/undo.rs"]

@@ -13,6 +13,13 @@ fn missing(is_needed: bool) -> MissingRule {
     MissingRule { role: "ClusterRole", rule: "{verbs: [delete]}".into(), is_needed }
 }
 
+/// Returns shards whose holders have last renewed their Leases this many seconds ago.
+fn shards(ages: &[i64]) -> Vec<(gc_ownership::Shard, Held)> {
+    let count = u32::try_from(ages.len()).unwrap();
+    let shard = |index| gc_ownership::Shard::new(index, count).unwrap();
+    (0..count).map(shard).zip(ages.iter().map(|age| held("a", *age))).collect()
+}
+
 fn healthy() -> Facts {
     Facts {
         now: Timestamp::from_second(1_790_000_000).unwrap(),
@@ -66,6 +73,16 @@ fn each_thing_that_is_wrong_is_told_with_what_to_do() {
             change(&|f| f.lease.1 = Some(held("", 1))),
             "leader",
             "wrong no replica leads: lease kube-system/kubegc is free, it has no holder",
+        ),
+        (
+            change(&|f| f.shards = shards(&[2, 60, 3, 60])),
+            "leader",
+            "wrong no replica leads these shards of lease kube-system/kubegc: 1/4, 3/4",
+        ),
+        (
+            change(&|f| f.shards = shards(&[2, 3])),
+            "leader",
+            "ok each of the 2 shards of lease kube-system/kubegc leads",
         ),
         (change(&|f| f.orders.paused = Some("me".into())), "pause", "wrong everything is paused (me)"),
         (

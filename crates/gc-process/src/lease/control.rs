@@ -13,6 +13,8 @@
 //! Lease that was deleted and created again, or restored from an older snapshot of etcd, ends nothing: orders that it lacks are
 //! written back, including stopped resources that cannot be read, and of two ends of an observation the later one.
 //!
+//! Shards follow these orders on the one Lease without a suffix, beside the Lease of each that is for its election (`shards.rs`).
+//!
 //! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are not orders: in them, the leader publishes the
 //! authority that verifies the certificate of its pages, and the address of the pages if they are only for its machine.
 
@@ -137,6 +139,13 @@ impl Control {
     pub fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
         let orders = watch::Sender::default();
         Self { seen: Arc::default(), leadership, breaker, orders, keeps_orders: true, file: None }
+    }
+
+    /// Creates the control for a Lease that carries no orders: that of a shard.
+    #[must_use]
+    pub fn without_orders() -> Self {
+        let breaker = SharedBreaker::new(Breaker::new(BreakerOptions::default()));
+        Self { keeps_orders: false, ..Self::new(Leadership::none(), breaker) }
     }
 
     /// Also keeps the orders of this Lease beside the journal, and begins with those that are already there.

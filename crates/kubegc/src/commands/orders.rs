@@ -3,8 +3,9 @@
 use clap::Args;
 use gc_kube::ApiClient;
 use gc_process::access::Access;
+use gc_process::lease::control::Held;
 use gc_process::lease::orders::Orders;
-use gc_process::lease::{LeaseFlags, LeaseName, control};
+use gc_process::lease::{LeaseFlags, LeaseName, control, shards};
 use gc_process::preflight;
 use gc_process::tasks::block_on;
 
@@ -42,11 +43,12 @@ impl Target {
     }
 }
 
-/// Reports whether a collector obeys a Lease: either one holds it, or it is the default Lease and the server is `kubegc up`.
+/// Reports whether a collector obeys a Lease: one holds it, or that of one of its shards, or it is the default Lease and the server
+/// is `kubegc up`.
 async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
-    let present = control::read(client, lease).await?;
-    let is_held = present.is_some_and(|lease| {
-        lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty())
-    });
+    let present = control::read(client, lease).await?.unwrap_or_default();
+    let mut holders = shards::holders(client, lease, &shards::of_lease(&present)).await?;
+    holders.push(Held::of(&present));
+    let is_held = holders.iter().any(|held| !held.holder.is_empty());
     Ok(is_held || (*lease == LeaseFlags::default_name() && preflight::has_collectors(client).await))
 }

@@ -6,7 +6,9 @@ use std::io::Write as _;
 
 use clap::Args;
 use gc_collectors::permissions::{self, NeededRule};
+use gc_ownership::Shard;
 use gc_process::UsageError;
+use gc_process::lease::LeaseName;
 
 use super::run::DEFAULT_CONTROLLERS;
 
@@ -27,6 +29,9 @@ pub(crate) struct Options {
     /// Grant what --garbage-metrics-interval of `kubegc run` needs: lists of everything
     #[arg(long)]
     garbage_metrics: bool,
+    /// Grant the Leases of this many shards (--shard of `kubegc run`)
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = shard_count)]
+    shards: u32,
     /// Name of the ServiceAccount, and of its roles and bindings
     #[arg(long, value_name = "NAME", default_value = "kubegc")]
     name: String,
@@ -82,8 +87,25 @@ fn of_agents(options: &Options) -> String {
     )
 }
 
+fn shard_count(text: &str) -> Result<u32, String> {
+    let count = text.parse::<u32>().map_err(|error| error.to_string())?;
+    Shard::new(0, count).map(Shard::count).map_err(|error| error.to_string())
+}
+
+/// Returns the names of the Leases: that with the orders, and one for each shard.
+fn leases(options: &Options) -> Vec<String> {
+    let lease = LeaseName {
+        namespace: options.leader_elect_resource_namespace.clone(),
+        name: options.leader_elect_resource_name.clone(),
+    };
+    let shards = (0..options.shards).filter_map(|index| Shard::new(index, options.shards).ok());
+    let of_shards = shards.filter(|shard| !shard.is_whole()).map(|shard| lease.of_shard(shard).name);
+    std::iter::once(lease.name.clone()).chain(of_shards).collect()
+}
+
 fn manifests(options: &Options, rules: &[NeededRule]) -> String {
-    let Options { name, namespace, leader_elect_resource_name: lease, .. } = options;
+    let Options { name, namespace, .. } = options;
+    let leases = leases(options);
     let lease_namespace = &options.leader_elect_resource_namespace;
     let mut text =
         String::from("# What `kubegc run` asks for, and nothing else: the output of `kubegc rbac`.\n");
@@ -118,7 +140,7 @@ fn manifests(options: &Options, rules: &[NeededRule]) -> String {
          namespace: {lease_namespace}\nrules:\n\
          # A request to create has no name yet, so that this cannot be narrowed to one.\n\
          - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  verbs: [\"create\"]\n\
-         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  resourceNames: [\"{lease}\"]\n  \
+         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  resourceNames: {leases:?}\n  \
          verbs: {lease_verbs:?}\n{events}\
          ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata:\n  name: {name}-leader-election\n  \
          namespace: {lease_namespace}\n\

@@ -36,8 +36,9 @@ use gc_process::collector_metrics::CollectorMetrics;
 use gc_process::collectors::Surroundings;
 use gc_process::journal::Journal;
 use gc_process::kubeconfig::Caller;
-use gc_process::lease::control;
+use gc_process::lease::control::{self, Control};
 use gc_process::lease::election::{self, Candidate, ShownPages};
+use gc_process::lease::shards;
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::traces::Traces;
 use gc_process::{logging, preflight};
@@ -125,7 +126,7 @@ impl Parts {
         let collector = MetadataCollector::new(gated.clone(), settings.collector())
             .holding_writes(live.holding.subscribe())
             .restrained_by(live.restraints());
-        let engine = SharedEngine::default();
+        let engine = SharedEngine::new(settings.shard);
         let graph = settings.collects_by_owners().then(|| {
             let graph =
                 ResidentGraph { engine: engine.clone(), table: collector.table(), board: collector.board() };
@@ -140,7 +141,7 @@ impl Parts {
                 .ui
                 .map(|ui| live.page(&client, settings, ui, (graph.clone(), Arc::clone(&journal)))),
             journal,
-            metrics: Metrics::register(&settings.lease.lease.name, &mut catalogue),
+            metrics: Metrics::register(&settings.election().lease.name, &mut catalogue),
             collectors: CollectorMetrics::register(&mut catalogue),
             stuck: StuckMetrics::register(&mut catalogue),
             garbage: GarbageMetrics::register(&mut catalogue),
@@ -287,16 +288,20 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
         );
         let complete = Arc::clone(&readiness.complete);
         let acts = move || complete.load(Ordering::Acquire) && leadership.leads();
-        tasks.spawn(stuck.follow(watched, acts).boxed());
+        // Each shard knows all objects: one of them counts those that are stuck.
+        if settings.shard.index() == 0 {
+            tasks.spawn(stuck.follow(watched, acts).boxed());
+        }
         let shutdown = async move {
             let _ = stopped.await; // a dropped sender is a stop as well
         };
         let work = GraphCollector { collector, engine, observers: Observers(observers), readiness };
         tokio::spawn(work.run(begun, shutdown).boxed())
     });
-    let (lease, elects) = (settings.lease.clone(), settings.elects());
+    let (lease, elects) = (settings.election(), settings.elects());
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
-    let (control, leadership) = (live.control.clone(), live.leadership.clone());
+    let control = if settings.shard.is_whole() { live.control.clone() } else { Control::without_orders() };
+    let leadership = live.leadership.clone();
     let mut candidate =
         Candidate::new(client, lease, election::identity(), control, leadership).showing(shown);
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
@@ -400,10 +405,13 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
     if let Err(error) = live.control.look(client, lease).await {
         tracing::warn!("cannot read the lease; orders to pause and resume are not seen: {error:#}");
     }
-    if !settings.elects()
-        && let Err(error) = control::offer(client, lease).await
-    {
-        tracing::warn!("cannot create the lease that takes orders: {error:#}");
+    let offered = match settings.shard {
+        shard if !shard.is_whole() => shards::announce(client, lease, shard).await,
+        _ if !settings.elects() => control::offer(client, lease).await,
+        _ => Ok(()),
+    };
+    if let Err(error) = offered {
+        tracing::warn!("cannot write the lease that takes orders: {error:#}");
     }
     tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
     tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());

@@ -10,6 +10,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use gc_ownership::Shard;
 use gc_process::UsageError;
 use gc_types::GoDuration;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
@@ -210,6 +211,8 @@ pub(super) struct Ours {
     /// Address for metrics and health.
     pub(super) bind_address: Option<std::net::SocketAddr>,
     pub(super) observe_for: Option<Duration>,
+    #[serde(deserialize_with = "shard")]
+    pub(super) shard: Option<Shard>,
     /// Resources (`resource.group`) whose objects are never deleted.
     pub(super) kept_resources: Option<Vec<String>>,
     pub(super) ownerless_node_leases: Option<bool>,
@@ -218,6 +221,11 @@ pub(super) struct Ours {
     pub(super) breaker: Breaker,
     pub(super) journal: Journal,
     pub(super) ui: Ui,
+}
+
+fn shard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Shard>, D::Error> {
+    let parse = |text: &str| text.parse::<Shard>().map(Some).map_err(|error| error.to_string());
+    deserializer.deserialize_str(Text { expected: "a shard such as 0/4", parse })
 }
 
 /// Settings of the page.

@@ -8,6 +8,7 @@ use gc_kube::breaker::SharedBreaker;
 use gc_kube::concurrency::ConcurrencyState;
 use gc_kube::{Agreement, EventEngine, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
 use gc_metrics::Catalogue;
+use gc_ownership::Shard;
 use gc_process::journal::{self, Journal, verb};
 use gc_process::lease::election::Leadership;
 use gc_process::lease::orders::Orders;
@@ -28,13 +29,13 @@ use super::work_queue::WorkQueues;
 #[derive(Clone)]
 pub(super) struct SharedEngine(Arc<Mutex<gc_ownership::Engine>>);
 
-impl Default for SharedEngine {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(gc_ownership::Engine::new(gc_ownership::Config::remote()))))
-    }
-}
-
 impl SharedEngine {
+    /// Creates an engine that acts on the objects of this shard.
+    pub(super) fn new(shard: Shard) -> Self {
+        let config = gc_ownership::Config { shard, ..gc_ownership::Config::remote() };
+        Self(Arc::new(Mutex::new(gc_ownership::Engine::new(config))))
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, gc_ownership::Engine> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

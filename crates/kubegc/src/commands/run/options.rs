@@ -1,5 +1,7 @@
 //! The settings of `kubegc run`: flags override the configuration file, which overrides the defaults.
 
+mod shard;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use gc_kube::CollectorOptions;
 use gc_kube::breaker::BreakerOptions;
 use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::election::Timing;
+use gc_ownership::Shard;
 use gc_process::UsageError;
 use gc_process::access::{self, ContextFlags};
 use gc_process::collectors::ControllerOptions;
@@ -67,6 +70,9 @@ pub(crate) struct Options {
     /// Count a prediction that has not come true within this time as a disagreement
     #[arg(long, help_heading = HEADING_MODE, value_name = "DURATION", default_value = "10m")]
     observe_window: String,
+    /// Act only on the objects of this shard, numbered from 0: namespaces are divided by a hash of their names
+    #[arg(long, help_heading = HEADING_COLLECTORS, value_name = "INDEX/COUNT")]
+    shard: Option<Shard>,
     /// Collect by owner references; must match the API server's flag of the same name
     #[arg(long, help_heading = HEADING_COLLECTORS, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
@@ -203,6 +209,7 @@ pub(super) struct Settings {
     pub(super) observe_window: Duration,
     pub(super) bind_address: SocketAddr,
     pub(super) ui: Option<Ui>,
+    pub(super) shard: Shard,
     pub(super) controllers: Vec<Controller>,
     pub(super) retention: ControllerOptions,
     pub(super) leader_elect: bool,
@@ -270,7 +277,7 @@ impl Settings {
             notices.push(format!("sections of other controllers are ignored: {}", file.others.join(", ")));
         }
         let kept = given.pick("keep_resource", options.keep_resource.clone(), ours.kept_resources.clone());
-        Ok(Self {
+        let settings = Self {
             kubeconfig: given.pick(
                 "kubeconfig",
                 options.kubeconfig.clone(),
@@ -285,6 +292,7 @@ impl Settings {
             observe_window: duration("--observe-window", &options.observe_window)?,
             bind_address: given.pick("bind_address", options.bind_address, ours.bind_address),
             ui: ui(options, &ours.ui)?,
+            shard: options.shard.or(ours.shard).unwrap_or_default(),
             controllers,
             retention,
             leader_elect: given.pick(
@@ -305,7 +313,13 @@ impl Settings {
                 .map(garbage_interval)
                 .transpose()?,
             notices,
-        })
+        };
+        shard::restricted(settings)
+    }
+
+    /// Returns the election of this shard; orders are on the Lease of the settings.
+    pub(super) fn election(&self) -> LeaseOptions {
+        LeaseOptions { lease: self.lease.lease.of_shard(self.shard), ..self.lease.clone() }
     }
 
     /// Reports whether the Lease decides who acts.
@@ -361,6 +375,7 @@ impl Settings {
             ("bind address", self.bind_address.to_string(), false),
             ("garbage metrics interval", format!("{:?}", self.garbage_interval), false),
             ("page", format!("{:?}", self.ui), false),
+            ("shard", self.shard.to_string(), false),
             ("controllers", format!("{:?}", self.controllers), false),
             ("settings of controllers", format!("{:?}", self.retention), false),
             ("leader election", format!("{} {:?}", self.leader_elect, self.lease), false),
@@ -609,7 +624,7 @@ mod tests {
 
     const HEADER: &str = "apiVersion: kubecontrollermanager.config.k8s.io/v1alpha1\nkind: KubeControllerManagerConfiguration\n";
 
-    fn settings(arguments: &[&str], file: Option<&str>) -> Result<Settings, String> {
+    pub(super) fn settings(arguments: &[&str], file: Option<&str>) -> Result<Settings, String> {
         let folder = tempfile::tempdir().unwrap();
         let mut all: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         if let Some(text) = file {
@@ -730,6 +745,14 @@ mod tests {
             (&["--leader-elect-shortest-lease-duration=500ms"], None, "must be at least 1s"),
             (&["--concurrent-gc-syncs=0"], None, "--concurrent-gc-syncs"),
             (&["--ui-orders"], None, "--ui-orders needs --ui-bind-address"),
+            (&["--shard=2/2"], None, "INDEX must be below COUNT, which is 2: shards are numbered from 0"),
+            (&["--shard=two"], None, "expected INDEX/COUNT, such as 0/4"),
+            (&[], Some("kubegc: {shard: 0/0}\n"), "COUNT must be 1 to 1024"),
+            (
+                &["--shard=1/2", "--controllers=podgc"],
+                None,
+                "--shard 1/2: shards other than 0 only collect by owner",
+            ),
             (
                 &["--controllers=garbagecollector"],
                 Some("garbageCollectorController: {enableGarbageCollector: false}\n"),
