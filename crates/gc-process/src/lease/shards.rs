@@ -1,20 +1,48 @@
 //! Shards of a collector: each elects its leader on its own Lease, and all follow the orders on the Lease without a suffix, which has
 //! their number.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use gc_kube::ApiClient;
 use gc_ownership::Shard;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::LeaseName;
 use super::control::{self, Held};
+use super::orders::Orders;
 use crate::preflight;
 
 /// Annotation with the number of shards, as the one that started last knows it.
 const SHARDS: &str = "kubegc.io/shards";
 
+/// Pause between attempts to write the number of shards.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Writes the number of shards onto the Lease with the orders, and again whenever that Lease may have been lost or changed, until the
+/// task is aborted.
+pub async fn keep_announced(
+    client: ApiClient,
+    lease: LeaseName,
+    shard: Shard,
+    mut orders: watch::Receiver<Orders>,
+) {
+    loop {
+        orders.mark_unchanged();
+        match announce(&client, &lease, shard).await {
+            Ok(()) if orders.changed().await.is_err() => return,
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!("the number of shards cannot be written to the lease: {error:#}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
 /// Writes the number of shards onto the Lease with the orders, which is created if there is none.
-pub async fn announce(client: &ApiClient, lease: &LeaseName, shard: Shard) -> anyhow::Result<()> {
+async fn announce(client: &ApiClient, lease: &LeaseName, shard: Shard) -> anyhow::Result<()> {
     control::offer(client, lease).await?;
     let patch = json!({"metadata": {"annotations": {SHARDS: shard.count().to_string()}}});
     let request = preflight::patch(&lease.path(), "application/merge-patch+json", &patch);

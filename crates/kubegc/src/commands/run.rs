@@ -405,13 +405,13 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
     if let Err(error) = live.control.look(client, lease).await {
         tracing::warn!("cannot read the lease; orders to pause and resume are not seen: {error:#}");
     }
-    let offered = match settings.shard {
-        shard if !shard.is_whole() => shards::announce(client, lease, shard).await,
-        _ if !settings.elects() => control::offer(client, lease).await,
-        _ => Ok(()),
-    };
-    if let Err(error) = offered {
-        tracing::warn!("cannot write the lease that takes orders: {error:#}");
+    if !settings.shard.is_whole() {
+        let (shard, orders) = (settings.shard, live.control.orders());
+        tasks.spawn(shards::keep_announced(client.clone(), lease.clone(), shard, orders).boxed());
+    } else if !settings.elects()
+        && let Err(error) = control::offer(client, lease).await
+    {
+        tracing::warn!("cannot create the lease that takes orders: {error:#}");
     }
     tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
     tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());

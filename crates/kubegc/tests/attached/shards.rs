@@ -143,11 +143,15 @@ fn orders_reach_every_shard() {
     shards.runs[1] = start_shard(&shards.proxies[1], "1/2");
     until("it is paused", || shards.runs[1].leads() && shards.runs[1].metric("kubegc_paused 1"));
     assert_eq!(shards.exist("wide"), [true, true]);
-    let doctor = |arguments: &[&str]| {
-        let (_, out, _) = kubegc(&[&["doctor"], arguments].concat(), &shards.server.kubeconfig);
-        out
-    };
-    let said = doctor(&[]);
+    // The Lease comes back with the pause and with the number of shards.
+    assert_eq!(shards.admin.send(Method::DELETE, LEASE, &Value::Null).0, 200);
+    until("the lease is back", || {
+        let annotations = shards.admin.get(LEASE).1["metadata"]["annotations"].clone();
+        annotations["kubegc.io/shards"] == "2" && annotations["kubegc.io/paused"].is_string()
+    });
+    let config = shards.server.kubeconfig.clone();
+    let doctor = || kubegc(&["doctor"], &config).1;
+    let said = doctor();
     assert!(
         said.contains("each of the 2 shards of lease kube-system/kubegc-garbage-collector leads"),
         "{said}"
@@ -157,17 +161,16 @@ fn orders_reach_every_shard() {
 
     // From elsewhere, the commands do not choose one of the journals.
     let elsewhere = tempfile::tempdir().unwrap();
-    let config = elsewhere.path().join("config");
-    std::fs::copy(&shards.server.kubeconfig, &config).unwrap();
-    let (code, _, error) = kubegc(&["journal"], &config);
+    let copy = elsewhere.path().join("config");
+    std::fs::copy(&config, &copy).unwrap();
+    let (code, _, error) = kubegc(&["journal"], &copy);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("divided into 2 shards") && error.contains("--collector ADDRESS:PORT"), "{error}");
 
     shards.runs[1].signal(Signal::KILL);
     shards.runs[1].wait();
     until("its absence is seen", || {
-        doctor(&[])
-            .contains("no replica leads these shards of lease kube-system/kubegc-garbage-collector: 1/2")
+        doctor().contains("no replica leads these shards of lease kube-system/kubegc-garbage-collector: 1/2")
     });
 }
 
