@@ -745,7 +745,9 @@ fn no_answer(error: &RequestError) -> Unread {
     let code = match error {
         RequestError::Timeout(_) => UnreadCode::TimedOut,
         RequestError::TooLarge => UnreadCode::Malformed,
-        RequestError::Connection(_) | RequestError::Body(_) | RequestError::Gated => UnreadCode::Unreachable,
+        RequestError::Connection(_) | RequestError::Body(_) | RequestError::Gated | RequestError::GivenUp => {
+            UnreadCode::Unreachable
+        }
     };
     Unread::new(code, preflight::one_line(error))
 }

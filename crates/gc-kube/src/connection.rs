@@ -21,6 +21,7 @@ use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::ConfigExt;
 use kube::config::KubeconfigError;
+use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
@@ -103,6 +104,9 @@ pub enum RequestError {
     /// Nothing was sent: the gate of [`ApiClient::gated`] is closed.
     #[error("not sent: this process does not lead, or changes nothing")]
     Gated,
+    /// It was given up when this process ceased to lead ([`ApiClient::while_leading`]).
+    #[error("given up: this process does not lead any more")]
+    GivenUp,
 }
 
 impl RequestError {
@@ -110,7 +114,7 @@ impl RequestError {
     #[must_use]
     pub fn may_be_at_work(&self) -> bool {
         match self {
-            Self::Timeout(_) => true,
+            Self::Timeout(_) | Self::GivenUp => true,
             Self::Connection(error) => !was_never_connected(&**error),
             // The head of an answer has arrived, or nothing was sent.
             Self::Body(_) | Self::TooLarge | Self::Gated => false,
@@ -317,8 +321,32 @@ pub struct ApiClient {
     request_timeout: Duration,
 }
 
-/// Predicate: changing requests may be sent.
-type Gate = dyn Fn() -> bool + Send + Sync;
+/// Condition of requests that change something.
+struct Gate {
+    /// Predicate: they may be sent.
+    is_open: Box<dyn Fn() -> bool + Send + Sync>,
+    /// True while this process leads, if those in flight depend on that.
+    leads: Option<watch::Receiver<bool>>,
+    /// Gate of the client that this one was made from.
+    outer: Option<Arc<Self>>,
+}
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        (self.is_open)() && self.outer.as_ref().is_none_or(|outer| outer.is_open())
+    }
+
+    /// Waits until this process does not lead any more; forever if that does not matter.
+    async fn closed(&self) {
+        let gates = std::iter::successors(Some(self), |gate| gate.outer.as_deref());
+        for leads in gates.filter_map(|gate| gate.leads.as_ref()) {
+            if leads.clone().wait_for(|leads| !leads).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+}
 
 struct ConnectionPool {
     requests: Vec<HttpService>,
@@ -468,11 +496,18 @@ impl ApiClient {
     /// this client, returns true. Gates are checked immediately before a request is passed to a connection.
     #[must_use]
     pub fn gated(&self, gate: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        let gate: Arc<Gate> = match self.gate.clone() {
-            Some(former) => Arc::new(move || former() && gate()),
-            None => Arc::new(gate),
-        };
-        Self { gate: Some(gate), ..self.clone() }
+        self.behind(Gate { is_open: Box::new(gate), leads: None, outer: self.gate.clone() })
+    }
+
+    /// Returns a client over the same connections that gives up requests other than GET when `leads` becomes false, so that what
+    /// has not reached the server yet never does. A request that the server has begun may still be performed.
+    #[must_use]
+    pub fn while_leading(&self, leads: watch::Receiver<bool>) -> Self {
+        self.behind(Gate { is_open: Box::new(|| true), leads: Some(leads), outer: self.gate.clone() })
+    }
+
+    fn behind(&self, gate: Gate) -> Self {
+        Self { gate: Some(Arc::new(gate)), ..self.clone() }
     }
 
     /// Returns a client over the same connections with this timeout of short requests instead of [`REQUEST_TIMEOUT`].
@@ -516,9 +551,6 @@ impl ApiClient {
         let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
         let clock = self.shared.server_clock.clone();
         let whole = async move {
-            if gate.is_some_and(|gate| !gate()) {
-                return Err(RequestError::Gated);
-            }
             let sent = machine_moment();
             let response = service.oneshot(request).await.map_err(RequestError::Connection)?;
             if let Some(clock) = clock {
@@ -529,8 +561,19 @@ impl ApiClient {
             answer
         };
         let limit = self.request_timeout;
-        let answer = async move {
+        let whole = async move {
             tokio::time::timeout(limit, whole).await.map_err(|_| RequestError::Timeout(limit))?
+        };
+        let answer = async move {
+            let Some(gate) = gate else { return whole.await };
+            if !gate.is_open() {
+                return Err(RequestError::Gated);
+            }
+            tokio::select! {
+                biased;
+                answer = whole => answer,
+                () = gate.closed() => Err(RequestError::GivenUp),
+            }
         };
         (connection, Box::pin(answer))
     }
@@ -718,57 +761,4 @@ fn credentials_error(error: kube::Error) -> ConnectError {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    use super::*;
-
-    /// Behaviour of a server.
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Manner {
-        NotThere,
-        Silent,
-        ClosesAfterIt,
-        BreaksOffTheAnswer,
-    }
-
-    #[tokio::test]
-    async fn only_what_was_sent_and_not_answered_may_be_at_work() {
-        for (manner, at_work) in [
-            (Manner::NotThere, false),
-            (Manner::Silent, true),
-            (Manner::ClosesAfterIt, true),
-            (Manner::BreaksOffTheAnswer, false),
-        ] {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let server = tokio::spawn(async move {
-                if manner == Manner::NotThere {
-                    return;
-                }
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut request = Vec::new();
-                while !request.ends_with(b"\r\n\r\n") {
-                    request.push(stream.read_u8().await.unwrap());
-                }
-                match manner {
-                    Manner::Silent => std::future::pending().await,
-                    Manner::BreaksOffTheAnswer => {
-                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{").await.unwrap();
-                    }
-                    Manner::NotThere | Manner::ClosesAfterIt => {}
-                }
-            });
-            if manner == Manner::NotThere {
-                server.await.unwrap();
-            }
-            let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-            let client = ApiClient::new(&config).unwrap().with_request_timeout(Duration::from_millis(500));
-            let request = Request::builder().method("DELETE").uri("/api/v1/namespaces/n/pods");
-            let error = client.call(request.body(Full::default()).unwrap()).await.unwrap_err();
-            assert_eq!(error.may_be_at_work(), at_work, "{manner:?}: {error:?}");
-        }
-    }
-}
+mod tests;

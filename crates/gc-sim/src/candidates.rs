@@ -244,6 +244,17 @@ pub struct Candidate {
     defect: Option<Defect>,
 }
 
+/// Consequence of a moment for a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// It is a candidate as before.
+    Continues,
+    /// It has led and could not renew the Lease in time.
+    NotRenewed,
+    /// It has led, and finds another holder on the Lease.
+    Taken,
+}
+
 /// Readings of a candidate's clocks in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
@@ -298,8 +309,8 @@ impl Candidate {
         self.election.may_act(self.clock(now))
     }
 
-    /// Continues the election. Returns false if the candidate has lost the Lease and exits.
-    pub fn go_on(&mut self, times: Times, network: &mut Network) -> bool {
+    /// Continues the election.
+    pub fn go_on(&mut self, times: Times, network: &mut Network) -> Term {
         let clock = self.clock(times.now);
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
         if let Stage::Asking(number, since) = self.stage {
@@ -313,7 +324,7 @@ impl Candidate {
                     network.forget(number);
                     Reply::Failed(NO_ANSWER.to_owned())
                 }
-                None => return self.is_in_time(clock),
+                None => return self.term(clock),
             };
             let led = !self.is_held();
             match self.election.answered(lease_reply(self.defect, reply), clock, wall) {
@@ -321,7 +332,7 @@ impl Candidate {
                 After::Over(round) => {
                     match round {
                         Round::Holds => self.granted = self.round_begun,
-                        Round::HeldByOther if led => return false,
+                        Round::HeldByOther if led => return Term::Taken,
                         Round::HeldByOther | Round::Failed(_) => {}
                     }
                     // Waiting candidates wait a little longer than a leader, each for a different time.
@@ -339,11 +350,21 @@ impl Candidate {
             let ask = self.election.begin(clock, wall);
             self.ask(ask, times, network);
         }
-        self.is_in_time(clock)
+        self.term(clock)
     }
 
-    fn is_in_time(&self, clock: Duration) -> bool {
-        self.defect == Some(Defect::ActsOn) || !self.election.is_overdue(clock)
+    fn term(&self, clock: Duration) -> Term {
+        let ends = self.defect != Some(Defect::ActsOn) && self.election.is_overdue(clock);
+        if ends { Term::NotRenewed } else { Term::Continues }
+    }
+
+    /// Ends the candidate's time without ending the candidate. A round in progress is given up, and the next one begins.
+    pub fn stand_by(&mut self, times: Times, network: &mut Network) {
+        self.election.stop();
+        if let Stage::Asking(number, _) = self.stage {
+            network.forget(number);
+        }
+        self.stage = Stage::Resting(self.clock(times.now));
     }
 
     fn ask(&mut self, ask: Ask, times: Times, network: &mut Network) {

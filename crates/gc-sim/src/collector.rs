@@ -670,16 +670,25 @@ impl Collector {
         for id in self.watchers.keys().copied().collect::<Vec<_>>() {
             self.break_stream(id, StreamFault::Expired, server);
         }
-        let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
-        let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
-        for flight in lost {
-            let mut performed = PerformedRequest::unanswered("connection refused");
+        self.lose("connection refused", |_| true);
+    }
+
+    /// Answers these requests in flight, and those whose answer has not arrived, with a failure. Returns those that no server has
+    /// performed yet.
+    pub fn lose(&mut self, why: &str, is_lost: impl Fn(&Flight) -> bool) -> Vec<Flight> {
+        let (answered, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.returns).into_iter().partition(|answer| is_lost(&answer.flight));
+        self.returns = kept;
+        let sent: Vec<Flight> = self.requests.extract_if(.., |flight| is_lost(flight)).collect();
+        for flight in answered.into_iter().map(|answer| answer.flight).chain(sent.iter().cloned()) {
+            let mut performed = PerformedRequest::unanswered(why);
             if flight.list.is_some() {
-                let end = ListEnd::Failed("connection refused".to_owned());
+                let end = ListEnd::Failed(why.to_owned());
                 performed.end = Some((end, Some(Signal::Busy(None))));
             }
             self.returns.push(Return { flight, performed, date: None });
         }
+        sent
     }
 
     /// Lets the watch of a resource deliver at most `most` events. Returns true if it delivered any.

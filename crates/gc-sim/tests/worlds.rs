@@ -103,6 +103,7 @@ fn every_fault_and_every_collector_really_happens() {
         ("leases given back", 40),
         ("leases lost", 120),
         ("leases taken", 400),
+        ("lost leases with a graph kept", 40),
         ("old leaders woken", 40),
         ("orders ended", 170),
         ("partitions", 190),

@@ -118,7 +118,9 @@ fn the_file_becomes_smaller_while_it_is_in_use() {
     for n in 0..more {
         assert_eq!(*next_change(&mut *watch).key, *format!("/more/{n:06}"));
     }
-    write(&store, vec![put("/counter", "end")]);
+    for number in 0..10 {
+        write(&store, vec![put("/counter", &format!("end {number}"))]);
+    }
     let (before, last) =
         (store.range("", &RangeOptions::default()).unwrap().items, store.revision().unwrap());
     assert_eq!(before.len(), KEPT + more + 1);

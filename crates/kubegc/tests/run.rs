@@ -147,7 +147,7 @@ fn nothing_is_sent_after_the_lease_is_lost() {
 fn a_leader_that_slept_past_its_time_sends_nothing_when_it_wakes() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    let mut run = Run::start(&server, &QUICK_LEASE);
+    let run = Run::start(&server, &QUICK_LEASE);
     until("it leads", || run.leads() && run.is_ready());
     let root = admin.map("root", None);
     admin.map("leaf", Some(("root", &root)));
@@ -159,7 +159,12 @@ fn a_leader_that_slept_past_its_time_sends_nothing_when_it_wakes() {
     admin.delete("root", "Background");
     until("its time is over", || stopped.elapsed() > Duration::from_millis(2_500));
     run.signal(Signal::CONT);
-    assert_eq!(run.wait().code(), Some(1));
+    until("it stands by", || {
+        let log = run.log();
+        log.contains("leader election lost") && log.contains("somebody-else")
+    });
+    assert!(!run.leads());
+    until("it sees the deletion", || run.metric("kubegc_graph_virtual_owners 1"));
     assert!(admin.exists("leaf"), "{}", run.log());
 }
 

@@ -141,6 +141,12 @@ impl Leadership {
         self.held.subscribe()
     }
 
+    /// Returns a receiver that is true while we lead, paused or not.
+    #[must_use]
+    pub fn led(&self) -> watch::Receiver<bool> {
+        self.led.subscribe()
+    }
+
     /// Waits until we lead, paused or not.
     pub async fn acquired(&self) {
         let mut led = self.led.subscribe();
@@ -270,7 +276,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease until it is lost. After this returns, nothing may be sent any more.
+    /// Renews the Lease until it is lost. After this returns, nothing may be sent before [`Candidate::acquire`] succeeds again.
     pub async fn keep(&mut self) -> LeaseError {
         let mut why = String::from("no attempt was made in time");
         loop {

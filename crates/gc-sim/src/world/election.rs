@@ -3,7 +3,7 @@
 use gc_types::Request;
 
 use super::{World, observe_all};
-use crate::candidates::{LEADER_MILLISECONDS, Times};
+use crate::candidates::{LEADER_MILLISECONDS, Term, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::performed::PerformedRequest;
@@ -27,6 +27,8 @@ const SUSPENDED_AT_WORK: u32 = 900;
 const DECIDED_AT_ONCE: usize = 4;
 /// Number of suspended leaders per thousand that first send their earlier decisions when they continue.
 const SENDS_FIRST: u32 = 900;
+/// Number of collectors per thousand that keep their graph when they cannot renew the Lease; the others end.
+const KEEPS_GRAPH: u32 = 700;
 /// Time after which a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 
@@ -84,19 +86,39 @@ impl World<'_> {
         while index < self.collectors.len() {
             let times = self.times(index);
             let collector = &mut self.collectors[index];
-            let keeps = match &mut collector.candidate {
+            let term = match &mut collector.candidate {
                 Some(candidate) if !collector.paused => candidate.go_on(times, &mut self.network),
-                _ => true,
+                _ => Term::Continues,
             };
-            if keeps {
+            if term == Term::Continues {
+                index += 1;
+                continue;
+            }
+            self.report.note_happened("leases lost");
+            let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
+            if term == Term::NotRenewed && random.chance(KEEPS_GRAPH) {
+                self.stand_by(index, &mut random);
                 index += 1;
             } else {
-                self.report.note_happened("leases lost");
                 self.end_collector(index, "has lost the lease and ends");
             }
         }
         let candidates = self.collectors.iter().filter_map(|collector| collector.candidate.as_ref());
         self.reign.judge_together(candidates, self.now)
+    }
+
+    /// Lets a collector that has lost the Lease stand by with its graph. It gives up what it has sent, which may still arrive.
+    fn stand_by(&mut self, index: usize, random: &mut Random) {
+        let times = self.times(index);
+        let collector = &mut self.collectors[index];
+        if let Some(candidate) = &mut collector.candidate {
+            candidate.stand_by(times, &mut self.network);
+        }
+        let given_up = collector.lose("given up", |flight| changes(&flight.effect.request));
+        self.adrift.extend(given_up.into_iter().filter(|flight| flight.handed && random.chance(500)));
+        self.report.note_happened("lost leases with a graph kept");
+        let number = self.collectors[index].number;
+        self.note(|| format!("  collector {number} has lost the lease and stands by"));
     }
 
     /// Ends a collector, and starts another.

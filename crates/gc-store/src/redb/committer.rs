@@ -84,7 +84,8 @@ impl Committer {
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
         // Left over by a process that ended while it wrote a copy.
         disk.discard_copy();
-        let shrinking = Shrinking { from: shrink_from, successor: None, begun: Instant::now(), last: None };
+        let shrinking =
+            Shrinking { from: shrink_from, successor: None, begun: (Instant::now(), 0), last: None };
         let is_tending = Arc::new(AtomicBool::new(false));
         let writer = Writer {
             disk,
@@ -166,12 +167,12 @@ struct Shrinking {
     /// Minimum size of a file for which this is worthwhile.
     from: u64,
     successor: Option<Successor>,
-    /// Start of the current or last copy.
-    begun: Instant,
+    /// Start of the current or last copy, and the bytes in use at that moment: what is deleted during a copy stays in its file.
+    begun: (Instant, u64),
     last: Option<LastCopy>,
 }
 
-/// State of the file when its last copy ended.
+/// The last copy of the file: when it ended, how long it took, the bytes in use when it began, and the length of the file.
 struct LastCopy {
     ended: Instant,
     took: Duration,
@@ -297,7 +298,7 @@ impl Writer {
         if !is_sound || !self.shrinking.is_worth_it(length, used) || !self.space.reserve.has_room(used) {
             return;
         }
-        self.shrinking.begun = Instant::now();
+        self.shrinking.begun = (Instant::now(), used);
         match Successor::begin(&self.disk, self.core.revision()) {
             Ok(successor) => self.shrinking.successor = Some(successor),
             Err(failure) => {
@@ -309,12 +310,9 @@ impl Writer {
     }
 
     fn note_copy(&mut self) {
-        self.shrinking.last = Some(LastCopy {
-            ended: Instant::now(),
-            took: self.shrinking.begun.elapsed(),
-            used: self.core.read().bytes(),
-            length: self.disk.length(),
-        });
+        let (begun, used) = self.shrinking.begun;
+        let length = self.disk.length();
+        self.shrinking.last = Some(LastCopy { ended: Instant::now(), took: begun.elapsed(), used, length });
     }
 
     /// Discards a copy in progress. Returns `true` if there was one.

@@ -68,7 +68,7 @@ const PANICKED: &str =
 /// (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
-/// Runs until SIGINT or SIGTERM, or until the Lease is lost, which is an error.
+/// Runs until SIGINT or SIGTERM, or until the Lease is lost for good ([`lead`]), which is an error.
 pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()> {
     logging::start_unattended(&options.log)?;
     let settings = Settings::resolve(options, given)?;
@@ -122,7 +122,7 @@ impl Parts {
     fn new(client: ApiClient, settings: &Settings, otlp: Option<&str>) -> anyhow::Result<Self> {
         let live = Live::new(settings, client.address());
         let permission = live.leadership.clone();
-        let gated = client.gated(move || permission.may_act());
+        let gated = client.gated(move || permission.may_act()).while_leading(live.leadership.led());
         let collector = MetadataCollector::new(gated.clone(), settings.collector())
             .holding_writes(live.holding.subscribe())
             .restrained_by(live.restraints());
@@ -298,7 +298,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
         let work = GraphCollector { collector, engine, observers: Observers(observers), readiness };
         tokio::spawn(work.run(begun, shutdown).boxed())
     });
-    let (lease, elects) = (settings.election(), settings.elects());
+    let (lease, elects, waits_cold) = (settings.election(), settings.elects(), settings.waits_cold());
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
     let control = if settings.shard.is_whole() { live.control.clone() } else { Control::without_orders() };
     let leadership = live.leadership.clone();
@@ -307,7 +307,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
     let has_ended = || work.as_ref().is_some_and(JoinHandle::is_finished) || others.has_ended();
     let end = tokio::select! {
-        lost = lead(&mut candidate, elects) => End::Lost(lost),
+        lost = lead(&mut candidate, elects, !waits_cold) => End::Lost(lost),
         _ = ended.recv() => End::Signal,
         () = until(has_ended) => End::Panic,
     };
@@ -357,14 +357,23 @@ async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result
     preflight::check_permissions(client, needed, settings.mode.reads_only()).await
 }
 
-/// Leads until the Lease is lost; never returns without an election.
-async fn lead(candidate: &mut Candidate, elects: bool) -> election::LeaseError {
+/// Leads until the Lease is lost for good; never returns without an election.
+///
+/// A replica that could not renew the Lease in time, because the server or its storage did not answer, stands by if it may keep its
+/// graph: it would list everything again if it ended, on a server that has only just recovered.
+async fn lead(candidate: &mut Candidate, elects: bool, keeps_graph: bool) -> election::LeaseError {
     if !elects {
         std::future::pending::<()>().await;
     }
-    match candidate.acquire().await {
-        Ok(()) => candidate.keep().await,
-        Err(error) => error,
+    loop {
+        if let Err(error) = candidate.acquire().await {
+            return error;
+        }
+        let lost = candidate.keep().await;
+        if !keeps_graph || !matches!(lost, election::LeaseError::NotRenewed { .. }) {
+            return lost;
+        }
+        tracing::warn!("{lost}; standing by");
     }
 }
 

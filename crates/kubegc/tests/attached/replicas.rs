@@ -151,18 +151,66 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     pair.begin();
     let cut_off = Instant::now();
     pair.proxies[0].partition(true);
-    // The leader ends by itself before another one may lead.
-    assert_eq!(pair.runs[0].wait().code(), Some(1));
+    // The leader stops by itself before another one may lead.
+    until("it stands by", || pair.runs[0].log().contains("leader election lost"));
     let ended = Instant::now();
-    let log = pair.runs[0].log();
-    assert!(log.contains("leader election lost"), "{log}");
+    assert!(!pair.runs[0].leads());
     let before = pair.deletions(0).len();
     pair.ended_well(cut_off);
     assert!(pair.deletions(1).iter().all(|deletion| deletion.at > ended), "both acted at the same time");
-    // Requests that it had sent are not delivered after the partition either: they have ended with its connections.
-    until("nothing waits to be delivered", || pair.proxies[0].waiting() == 0);
+    // Requests that it had sent are not delivered after the partition either: it has given them up.
+    until("nothing waits to be delivered", || pair.proxies[0].waiting_deletions() == 0);
     pair.proxies[0].partition(false);
     let (code, _, error) = kubegc(&["version"], &pair.proxies[0].kubeconfig());
     assert_eq!(code, Some(0), "requests pass again: {error}");
+    let sees_holder = |line: &str| line.contains("standing by") && line.contains("holder");
+    until("it sees who leads", || pair.runs[0].log().lines().any(sees_holder));
     assert_eq!(pair.deletions(0).len(), before);
+    // Each may replace the other again.
+    let root = pair.admin.map("root", None);
+    pair.admin.map("leaf", Some(("root", &root)));
+    pair.runs[1].signal(Signal::KILL);
+    pair.runs[1].wait();
+    pair.admin.delete("root", "Background");
+    until("it leads again", || !pair.admin.exists("leaf"));
+}
+
+/// A server that cannot write, because etcd elects a leader, costs a replica its Lease and not its graph.
+#[test]
+fn a_leader_that_could_not_renew_leads_again_without_another_list() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let proxy = Proxy::start(&least_privileged(&server));
+    let run = Run::with(&proxy.kubeconfig(), &QUICK_LEASE);
+    until("it leads", || run.leads() && run.is_ready() && run.is_synced());
+    let root = admin.map("root", None);
+    admin.map("leaf", Some(("root", &root)));
+    until("it sees them", || run.page("/debug/kubegc/graph").contains(&root));
+    let opened = || {
+        let forwarded = proxy.forwarded();
+        forwarded.iter().filter(|request| request.path.contains("/configmaps?")).count()
+    };
+    let before = opened();
+    proxy.inject(|_, path| path.contains("/leases/"), Fault::Answer { code: 503, retry_after: None });
+    until("it stands by", || run.log().contains("leader election lost"));
+    assert!(!run.leads());
+    admin.delete("root", "Background");
+    until("it sees that", || run.metric("kubegc_graph_virtual_owners 1"));
+    assert!(admin.exists("leaf"), "it acts without the lease");
+    proxy.heal();
+    until("it collects again", || !admin.exists("leaf"));
+    assert!(run.leads());
+    assert_eq!(opened(), before, "it has listed again");
+}
+
+/// A replica without a graph ends, because it would keep one from then on.
+#[test]
+fn a_cold_replica_that_could_not_renew_ends() {
+    let server = Kubegc::start("apiserver");
+    let proxy = Proxy::start(&least_privileged(&server));
+    let mut run = Run::with(&proxy.kubeconfig(), &[&QUICK_LEASE[..], &["--standby=cold"]].concat());
+    until("it leads", || run.leads() && run.is_ready());
+    proxy.inject(|_, path| path.contains("/leases/"), Fault::Answer { code: 503, retry_after: None });
+    assert_eq!(run.wait().code(), Some(1), "{}", run.log());
+    until("it says why", || run.log().contains("error: leader election lost"));
 }

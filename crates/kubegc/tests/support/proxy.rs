@@ -93,8 +93,8 @@ struct ProxyState {
     cuts: watch::Sender<usize>,
     /// Counter of the ends of faults; a change ends every stall.
     heals: watch::Sender<usize>,
-    /// Number of requests that have arrived and have no response yet.
-    waiting: AtomicUsize,
+    /// Number of deletions that have arrived and have no response yet.
+    waiting_deletions: AtomicUsize,
     /// True while nothing passes in either direction, without either side being notified.
     partitioned: watch::Sender<bool>,
 }
@@ -127,7 +127,7 @@ impl Proxy {
         let shared = Arc::new(ProxyState {
             upstream: Mutex::new(client),
             next: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting_deletions: AtomicUsize::new(0),
             rules: Mutex::default(),
             forwarded: Mutex::default(),
             cuts: watch::Sender::new(0),
@@ -226,9 +226,9 @@ impl Proxy {
         self.shared.partitioned.send_replace(partitioned);
     }
 
-    /// Returns the number of requests that have arrived and have no response yet, except those whose connection has ended.
-    pub fn waiting(&self) -> usize {
-        self.shared.waiting.load(Ordering::Relaxed)
+    /// Returns the number of deletions that have arrived and have no response yet, except those that the client has given up.
+    pub fn waiting_deletions(&self) -> usize {
+        self.shared.waiting_deletions.load(Ordering::Relaxed)
     }
 
     pub fn forwarded(&self) -> Vec<ForwardedRequest> {
@@ -255,24 +255,24 @@ async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc
     }
 }
 
-/// A request that waits for its response until it is dropped.
-struct WaitingRequest(Arc<ProxyState>);
+/// A deletion that waits for its response until it is dropped.
+struct WaitingDeletion(Arc<ProxyState>);
 
-impl WaitingRequest {
+impl WaitingDeletion {
     fn of(shared: &Arc<ProxyState>) -> Self {
-        shared.waiting.fetch_add(1, Ordering::Relaxed);
+        shared.waiting_deletions.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for WaitingRequest {
+impl Drop for WaitingDeletion {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting_deletions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 async fn serve(shared: Arc<ProxyState>, request: Request<Incoming>) -> Result<Response<Body>, BrokenStream> {
-    let _waiting = WaitingRequest::of(&shared);
+    let _waiting = (request.method() == Method::DELETE).then(|| WaitingDeletion::of(&shared));
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| BrokenStream)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
