@@ -6,8 +6,8 @@ use gc_process::access::Access;
 use gc_process::lease::control::Held;
 use gc_process::lease::orders::Orders;
 use gc_process::lease::{LeaseFlags, LeaseName, control, shards};
-use gc_process::preflight;
 use gc_process::tasks::block_on;
+use gc_process::{preflight, screen};
 
 /// Which Lease, on which cluster.
 #[derive(Clone, Debug, Args)]
@@ -47,7 +47,15 @@ impl Target {
 /// is `kubegc up`.
 async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
     let present = control::read(client, lease).await?.unwrap_or_default();
-    let mut holders = shards::holders(client, lease, &shards::of_lease(&present)).await?;
+    let of_shards = shards::of_lease(&present);
+    let mut holders = match shards::holders(client, lease, &of_shards).await {
+        Ok(holders) => holders,
+        // The order is on the Lease that this user may write, and shards have announced that they follow it.
+        Err(error) => {
+            screen::complain!("warning: which shards lead is not known: {error:#}");
+            return Ok(true);
+        }
+    };
     holders.push(Held::of(&present));
     let is_held = holders.iter().any(|held| !held.holder.is_empty());
     Ok(is_held || (*lease == LeaseFlags::default_name() && preflight::has_collectors(client).await))

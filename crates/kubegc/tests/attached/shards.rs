@@ -159,6 +159,24 @@ fn orders_reach_every_shard() {
     assert_eq!(ask(&shards.server, &["resume"]), "Resumed.\n");
     until("the dependents are gone", || shards.exist("wide") == [false, false]);
 
+    // A user who may write that Lease alone can pause them, and is informed of what was not seen.
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
+    let rules = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                        "resourceNames": ["kubegc-garbage-collector"], "verbs": ["get", "patch"]}]);
+    shards.admin.create(&format!("{rbac}/roles"), &json!({"metadata": {"name": "pauses"}, "rules": rules}));
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"metadata": {"name": "pauses"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": "ann"}],
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "pauses"}});
+    shards.admin.create(&format!("{rbac}/rolebindings"), &binding);
+    until("the user can pause", || {
+        let (code, _, error) = kubegc(&["pause", "--as", "ann"], &config);
+        code == Some(0) && error.contains("which shards lead is not known")
+    });
+    for run in &shards.runs {
+        until("a shard is paused again", || run.metric("kubegc_paused 1"));
+    }
+
     // From elsewhere, the commands do not choose one of the journals.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("config");
