@@ -209,6 +209,8 @@ pub struct Candidate {
     metadata: Option<Value>,
     /// Address of our pages, and the authority of their certificate.
     shown: ShownPages,
+    /// Another Lease with the orders, which is read before we lead.
+    orders: Option<(Control, LeaseName)>,
 }
 
 /// Annotations of the leader on the Lease that describe its pages.
@@ -240,7 +242,14 @@ impl Candidate {
             leadership,
             metadata: None,
             shown: ShownPages::default(),
+            orders: None,
         }
+    }
+
+    /// Reads the orders on this Lease, rather than on that of the election, before it leads.
+    #[must_use]
+    pub fn following(self, control: Control, lease: LeaseName) -> Self {
+        Self { orders: Some((control, lease)), ..self }
     }
 
     /// Writes the location of our pages, and the authority that verifies their certificate, onto the Lease.
@@ -343,11 +352,25 @@ impl Candidate {
                     let seconds = self.election.lease_seconds();
                     self.leadership.change(|state| state.lease_seconds = seconds);
                     if let (Round::Holds, Some(until)) = (&round, self.election.acts_until()) {
+                        if let Err(why) = self.read_orders().await {
+                            return Ok(Round::Failed(format!("the orders cannot be read: {why:#}")));
+                        }
                         self.leadership.lead_until(self.origin + until);
                     }
                     return Ok(round);
                 }
             }
+        }
+    }
+
+    /// Takes in the orders on another Lease, unless we lead already and follow them.
+    async fn read_orders(&self) -> anyhow::Result<()> {
+        match &self.orders {
+            Some((control, lease)) if !self.leadership.leads() => {
+                let patience = self.election.timing().patience();
+                tokio::time::timeout(patience, control.look(&self.client, lease)).await?
+            }
+            _ => Ok(()),
         }
     }
 

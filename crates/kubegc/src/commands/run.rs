@@ -300,10 +300,15 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     });
     let (lease, elects, waits_cold) = (settings.election(), settings.elects(), settings.waits_cold());
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
-    let control = if settings.shard.is_whole() { live.control.clone() } else { Control::without_orders() };
-    let leadership = live.leadership.clone();
-    let mut candidate =
-        Candidate::new(client, lease, election::identity(), control, leadership).showing(shown);
+    let (control, leadership) = (live.control.clone(), live.leadership.clone());
+    let mut candidate = if settings.shard.is_whole() {
+        Candidate::new(client, lease, election::identity(), control, leadership)
+    } else {
+        let orders = settings.lease.lease.clone();
+        Candidate::new(client, lease, election::identity(), Control::without_orders(), leadership)
+            .following(control, orders)
+    }
+    .showing(shown);
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
     let has_ended = || work.as_ref().is_some_and(JoinHandle::is_finished) || others.has_ended();
     let end = tokio::select! {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::manifests::rbac;
 use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, account, ask, kubegc, uid, until};
-use crate::support_proxy::Proxy;
+use crate::support_proxy::{Fault, Proxy};
 
 /// Of two shards, the first acts in `default`, and the second in this namespace.
 const SECOND: &str = "monitoring";
@@ -190,6 +190,28 @@ fn orders_reach_every_shard() {
     until("its absence is seen", || {
         doctor().contains("no replica leads these shards of lease kube-system/kubegc-garbage-collector: 1/2")
     });
+}
+
+/// A standby whose watch of that Lease is broken reads the orders before it leads.
+#[test]
+fn a_new_leader_of_a_shard_reads_the_orders_first() {
+    let mut shards = Shards::start();
+    let own = Proxy::start(&shards.server.folder.path().join("least-privileged"));
+    let of_watch = |method: &Method, path: &str| {
+        method == Method::GET && path.contains("/kube-system/leases") && !path.contains("/leases/")
+    };
+    own.inject(of_watch, Fault::Reset);
+    let standby = start_shard(&own, "1/2");
+    until("it stands by", || standby.is_ready() && standby.log().contains("standing by"));
+    ask(&shards.server, &["pause"]);
+    until("the shard is paused", || shards.runs[1].metric("kubegc_paused 1"));
+    shards.wide_owner("wide");
+    shards.delete_owner("wide", "Background");
+    shards.runs[1].signal(Signal::KILL);
+    shards.runs[1].wait();
+    until("the standby leads", || standby.leads());
+    assert!(standby.metric("kubegc_paused 1") && own.is_exercised());
+    assert_eq!(shards.exist("wide"), [true, true]);
 }
 
 #[test]
