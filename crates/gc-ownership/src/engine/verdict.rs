@@ -67,6 +67,9 @@ impl Engine {
                 let classes = self.classify(node);
                 self.decide(node, &classes);
             }
+        } else if self.graph.has(node, Flag::WAITING) && !self.is_shown_waiting(node) {
+            // Dependents of ours wait for a second answer about an owner of another shard, also after a list has voided the first.
+            self.read_reported(node);
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
             // Nothing is left to do, so earlier failures do not matter.
