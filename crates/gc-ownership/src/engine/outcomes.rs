@@ -131,8 +131,11 @@ impl Engine {
                 // The watch may deliver something newer while the read is in flight.
                 let is_correction = is_older && action == Action::Read && known == asked_on;
                 self.observed(&object, if is_correction { Source::Correction } else { Source::Answer });
-                self.graph.set(node, Flag::UNCLEAR, false);
-                self.graph.set(node, Flag::FRESH, true);
+                // The watch has overtaken the answer. A conditional request will notice that about an object of ours; about one of
+                // another shard there is none.
+                let is_overtaken = is_older && !is_correction && !self.acts_on(node);
+                self.graph.set(node, Flag::UNCLEAR, is_overtaken);
+                self.graph.set(node, Flag::FRESH, !is_overtaken);
                 self.enqueue(node);
             }
             Outcome::Found(_) | Outcome::Absent => {
