@@ -118,7 +118,7 @@ fn the_file_becomes_smaller_while_it_is_in_use() {
     for n in 0..more {
         assert_eq!(*next_change(&mut *watch).key, *format!("/more/{n:06}"));
     }
-    for number in 0..10 {
+    for number in 0..=10 {
         write(&store, vec![put("/counter", &format!("end {number}"))]);
     }
     let (before, last) =

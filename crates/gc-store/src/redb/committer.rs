@@ -285,6 +285,15 @@ impl Writer {
                     }
                     self.note_copy();
                 }
+                Step::Outrun => {
+                    tracing::info!(
+                        "the data file is made smaller later: a copy cannot keep up with the writes"
+                    );
+                    self.disk.discard_copy();
+                    // Another copy is worthwhile without further deletions.
+                    self.shrinking.begun.1 = u64::MAX;
+                    self.note_copy();
+                }
                 Step::Failed(failure) => {
                     tracing::warn!(%failure, "the data file cannot be made smaller");
                     self.disk.discard_copy();

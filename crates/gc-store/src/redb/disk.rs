@@ -334,6 +334,8 @@ impl Disk {
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) changes: Vec<Arc<Change>>,
+    /// Size of the changes.
+    pub(super) bytes: usize,
     pub(super) compact: Option<Revision>,
     /// Newest revision.
     pub(super) revision: Revision,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use ::redb::Database;
+use bytes::Bytes;
 use gc_store_api::{Change, Revision};
 
 use super::disk::{self, Disk, Missing};
@@ -18,6 +19,9 @@ use super::failure::Failure;
 const LAST_CHANGES: usize = 1024;
 /// Maximum number of rounds in which a copy may catch up with the writes.
 const ROUNDS: u32 = 16;
+
+/// Maximum size of the changes that a copy lacks, with their former and new values.
+const MISSING_BYTES: usize = 128 << 20;
 
 /// A copy in progress.
 pub(super) struct Successor {
@@ -34,6 +38,8 @@ pub(super) enum Step {
     Wait(Successor),
     /// The copy lacks only these writes.
     Replace(Database, Missing, Arc<AtomicBool>),
+    /// The copy cannot keep up with the writes, and has been abandoned.
+    Outrun,
     Failed(Failure),
 }
 
@@ -52,12 +58,17 @@ impl Successor {
     /// Records writes to the current file.
     pub(super) fn note(&mut self, changes: &[Arc<Change>], revision: Revision, compact: Option<Revision>) {
         self.missing.changes.extend_from_slice(changes);
+        self.missing.bytes += changes.iter().map(|change| size(change)).sum::<usize>();
         self.missing.compact = self.missing.compact.max(compact);
         self.missing.revision = revision;
     }
 
     /// Continues the copy if the thread has done its part.
     pub(super) fn step(mut self) -> Step {
+        if self.missing.bytes > MISSING_BYTES {
+            self.abandon();
+            return Step::Outrun;
+        }
         if !self.thread.is_finished() {
             return Step::Wait(self);
         }
@@ -70,7 +81,7 @@ impl Successor {
         }
         self.rounds += 1;
         if self.rounds > ROUNDS {
-            return Step::Failed(Failure::Io("a copy of it cannot keep up with the writes".to_owned()));
+            return Step::Outrun;
         }
         let revision = self.missing.revision;
         let missing = std::mem::replace(&mut self.missing, Missing { revision, ..Missing::default() });
@@ -91,6 +102,11 @@ impl Successor {
     }
 }
 
+fn size(change: &Change) -> usize {
+    let former = change.previous.as_ref().map_or(0, |previous| previous.value.len());
+    change.key.len() + former + change.value.as_ref().map_or(0, Bytes::len)
+}
+
 fn spawn(
     work: impl FnOnce() -> Result<Database, Failure> + Send + 'static,
 ) -> Result<JoinHandle<Result<Database, Failure>>, Failure> {
@@ -99,4 +115,46 @@ fn spawn(
 
 fn joined(thread: JoinHandle<Result<Database, Failure>>) -> Result<Database, Failure> {
     thread.join().unwrap_or_else(|_| Err(Failure::Io("the thread that copies has panicked".to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use gc_store_api::{Key, KeyValue};
+
+    use super::*;
+
+    /// Starts a copy that lasts until it is abandoned.
+    fn endless() -> (Successor, Arc<AtomicBool>) {
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_abandoned);
+        let thread = spawn(move || {
+            while !flag.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            Err(Failure::Io("abandoned".to_owned()))
+        });
+        let (missing, sync_failed) = (Missing::default(), Arc::default());
+        let thread = thread.unwrap();
+        let flag = Arc::clone(&is_abandoned);
+        (Successor { thread, is_abandoned, sync_failed, missing, rounds: 0 }, flag)
+    }
+
+    /// Regression test: deletions during a copy were kept in memory, with the values that they deleted, until it ended.
+    #[test]
+    fn a_copy_that_lacks_too_much_is_abandoned() {
+        let (key, value) = (Key::from("/a"), Bytes::from(vec![0; 1 << 20]));
+        let revision = Revision(1);
+        let former = KeyValue { key: key.clone(), value, create_revision: revision, mod_revision: revision };
+        let deletion = Arc::new(Change { revision, key, value: None, previous: Some(former) });
+        let (mut copy, is_abandoned) = endless();
+        for _ in 0..MISSING_BYTES >> 20 {
+            let Step::Wait(further) = copy.step() else { panic!("the bound is not reached") };
+            copy = further;
+            copy.note(&[Arc::clone(&deletion)], revision, None);
+        }
+        assert!(matches!(copy.step(), Step::Outrun));
+        assert!(is_abandoned.load(Ordering::Relaxed));
+    }
 }
