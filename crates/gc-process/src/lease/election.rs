@@ -341,7 +341,7 @@ impl Candidate {
     async fn round(&mut self) -> Result<Round, LeaseError> {
         let mut ask = self.election.begin(self.origin.elapsed(), jiff::Timestamp::now());
         // A request for a shorter lease shortens our time before it is sent.
-        if let Some(until) = self.election.acts_until() {
+        if let Some(until) = self.election.acts_until().filter(|_| self.leadership.leads()) {
             self.leadership.lead_until(self.origin + until);
         }
         loop {
@@ -495,3 +495,6 @@ pub fn identity() -> String {
 fn failed(status: StatusCode, message: &str) -> Reply {
     Reply::Failed(format!("{}: {message}", status.as_u16()))
 }
+
+#[cfg(test)]
+mod tests;
