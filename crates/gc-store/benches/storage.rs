@@ -185,6 +185,13 @@ fn large(path: &Path) {
         key(0).len(),
         (memory as f64 - in_memory as f64) / objects as f64
     );
+    let begin = Instant::now();
+    drop(store);
+    println!("  closed with its index                     {:>9.1} s, file {} MiB", seconds(begin), file());
+    let begin = Instant::now();
+    let store = RedbStorage::open(path, options).unwrap();
+    let (opened, memory) = (seconds(begin), resident().saturating_sub(before));
+    println!("  opened with the index                     {opened:>9.1} s, {} MiB resident", memory >> 20);
     let scattered = |n: usize| key(n.wrapping_mul(0x9e37_79b9) % objects);
     for threads in [1, 16] {
         let gets = measure(threads, |n| assert!(store.get(&scattered(n), None).unwrap().item.is_some()));
@@ -220,6 +227,12 @@ fn large(path: &Path) {
         "  resident                                  {:>9} MiB",
         resident().saturating_sub(before) >> 20
     );
+    let begin = Instant::now();
+    drop(store);
+    println!("  closed                                    {:>9.1} s, file {} MiB", seconds(begin), file());
+    let begin = Instant::now();
+    drop(RedbStorage::open(path, options).unwrap());
+    println!("  opened and closed again                   {:>9.1} s", seconds(begin));
 }
 
 fn seconds(begin: Instant) -> f64 {

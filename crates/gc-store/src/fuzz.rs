@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gc_store_api::{Change, Key, KeyValue, Revision};
 
+use crate::record::OnDisk;
+use crate::redb::index::{chunk, entries};
 use crate::redb::records::{decode_history, decode_object, encode_history, encode_object, seal};
 
 /// Checks a key on the first line with a record: records must be read as they were written, and a record with any changed byte must
@@ -29,6 +31,17 @@ pub fn disk_record(data: &[u8]) {
             Change { revision: Revision(9), key: Arc::clone(&key), value: None, previous: previous.clone() };
         assert_eq!(decode_history(&encode_history(&change)), Some((key, previous)));
     }
+    if let Some(found) = entries(rest) {
+        assert!(found.is_sorted_by(|(one, _), (next, _)| one < next), "the keys of an index are in order");
+        assert_eq!(entries(&chunk(&found)), Some(found));
+    }
+    let of_two = |key: &str| {
+        let (create_revision, mod_revision) =
+            (Revision(rest.len() as u64), Revision(1000 + rest.len() as u64));
+        (key.to_owned(), OnDisk { create_revision, mod_revision })
+    };
+    let two = vec![of_two(&key), of_two(&format!("{key}x"))];
+    assert_eq!(entries(&chunk(&two)), Some(two));
     let item = KeyValue {
         key: Arc::clone(&key),
         value: Bytes::copy_from_slice(rest),

@@ -236,6 +236,12 @@ impl Mvcc {
         Merged::new(self.keys.iter(), self.cold.iter()).filter_map(|(key, entry)| entry.current(key))
     }
 
+    /// Returns the current version of every key that has one, in order.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&Key, OnDisk)> + '_ {
+        Merged::new(self.keys.iter(), self.cold.iter())
+            .filter_map(|(key, entry)| Some((key, entry.current_version()?)))
+    }
+
     /// Returns every change after [`Self::compacted`], oldest first.
     pub(crate) fn log(&self) -> impl Iterator<Item = &Arc<Change>> {
         self.log.iter()

@@ -14,6 +14,7 @@ mod failure;
 #[cfg(test)]
 mod faults;
 mod file;
+pub(crate) mod index;
 mod load;
 mod medium;
 pub(crate) mod records;
@@ -36,6 +37,7 @@ use crate::mvcc::HistoryOptions;
 use committer::Committer;
 use disk::Disk;
 use file::{DataFile, Lock};
+use load::Loaded;
 use medium::Medium;
 use space::{Reserve, ReserveFile};
 use values::Values;
@@ -180,7 +182,7 @@ impl RedbStorage {
             Err(failure::Failure::Full) if reserve.release() => disk.reopen()?,
             other => other?,
         };
-        let (data, used) = disk.load(options.value_memory)?;
+        let Loaded { data, used, .. } = disk.load(options.value_memory)?;
         if disk.is_distrusted() {
             tracing::warn!("a sync of the data file failed before this start: it is written anew");
             disk.rewrite(&data)?;

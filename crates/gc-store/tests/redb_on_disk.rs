@@ -228,6 +228,45 @@ fn readers_see_their_version_while_the_file_changes() {
     }
 }
 
+/// Changes a bit wherever the data file has these bytes.
+fn damage(directory: &Path, needle: &[u8]) {
+    use std::os::unix::fs::FileExt as _;
+    let path = directory.join("kubegc.redb");
+    let bytes = std::fs::read(&path).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    for place in (0..bytes.len() - needle.len()).filter(|&at| bytes[at..].starts_with(needle)) {
+        file.write_all_at(&[bytes[place] ^ 1], place as u64).unwrap();
+    }
+}
+
+/// A start over more values than memory may hold reads keys and revisions alone, so a damaged value is found by who reads it.
+#[test]
+fn a_start_reads_no_value_that_nothing_needs() {
+    let directory = TempDir::new().unwrap();
+    let options = options(10_000, 2);
+    let store = open(directory.path(), options);
+    let value = |n: usize| format!("value-{n:03}-").repeat(20);
+    for n in 0..200 {
+        write(&store, vec![put(&key(n), &value(n))]);
+    }
+    drop(store);
+    damage(directory.path(), b"value-007-value-007-");
+    let store = open(directory.path(), options);
+    let (in_memory, on_disk, read) = sizes(&store);
+    assert!(in_memory <= 3 * 200 && in_memory + on_disk == 200 * 200 && read == 0, "{in_memory}, {on_disk}");
+    let error = store.get(&key(7), None).unwrap_err();
+    assert!(matches!(error, StorageError::Broken(_)) && error.to_string().contains("/k/0007"), "{error}");
+    assert!(store.range("", &RangeOptions::default()).is_err());
+    for n in (0..200).filter(|n| *n != 7) {
+        assert_eq!(store.get(&key(n), None).unwrap().item.unwrap().value, value(n), "{n}");
+    }
+    drop(store);
+    // Where all values fit into memory, the start reads them.
+    let options = RedbOptions { value_memory: 1 << 20, ..options };
+    let error = RedbStorage::open(directory.path(), options).unwrap_err();
+    assert!(error.to_string().contains("the object /k/0007 does not decode"), "{error}");
+}
+
 #[test]
 fn a_damaged_value_is_refused_and_the_others_are_not() {
     let directory = TempDir::new().unwrap();
@@ -241,19 +280,7 @@ fn a_damaged_value_is_refused_and_the_others_are_not() {
         write(&store, vec![put("/last", "")]);
     }
     settled(&store, 0);
-    let path = directory.path().join("kubegc.redb");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let needle = b"value-7-value-7-";
-    let places: Vec<usize> =
-        (0..bytes.len() - needle.len()).filter(|&at| bytes[at..].starts_with(needle)).collect();
-    for place in &places {
-        bytes[*place] ^= 1;
-    }
-    use std::os::unix::fs::FileExt as _;
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    for place in places {
-        file.write_all_at(&bytes[place..=place], place as u64).unwrap();
-    }
+    damage(directory.path(), b"value-7-value-7-");
     let error = store.get(&key(7), None).unwrap_err();
     assert!(matches!(error, StorageError::Broken(_)) && error.to_string().contains("/k/0007"), "{error}");
     assert!(store.range("", &RangeOptions::default()).is_err());

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use gc_store_api::{Change, Key, KeyValue, Revision};
 
 use super::{Found, HistoryOptions, Mvcc, present_size};
-use crate::record::{OnDisk, Record};
+use crate::record::{OnDisk, Record, Version};
 
 /// Part of the budget that values read from disk may exceed it by until the committer has made room.
 const SLACK_PART: u64 = 16;
@@ -75,6 +75,13 @@ impl Entry<'_> {
 
     pub(super) fn current(self, key: &Key) -> Option<Found> {
         self.at(key, Revision(u64::MAX))
+    }
+
+    pub(super) fn current_version(self) -> Option<OnDisk> {
+        match self {
+            Self::InMemory(record) => record.current.as_ref().map(Version::to_on_disk),
+            Self::OnDisk(on_disk) => Some(*on_disk),
+        }
     }
 }
 
@@ -137,6 +144,18 @@ impl Loading {
         self.keys.push((key, Record::of(item)));
     }
 
+    /// Adds a key without history whose value stays on disk. [`Self::add_sizes`] counts the value.
+    pub(crate) fn add_on_disk(&mut self, key: Key, revisions: OnDisk) {
+        self.present_bytes += key.len() as u64;
+        self.cold.push((key, revisions));
+    }
+
+    /// Adds the size of all values of [`Self::add_on_disk`].
+    pub(crate) fn add_sizes(&mut self, value_bytes: u64) {
+        self.present_bytes += value_bytes;
+        self.values.all += value_bytes;
+    }
+
     /// Completes the map with the keys that have history, in their state before it.
     pub(crate) fn finish(mut self, changed: impl Iterator<Item = KeyValue>) -> Mvcc {
         for item in changed {
@@ -192,6 +211,21 @@ impl Mvcc {
             self.warm(item);
         }
         wanted > budget && self.excess() > 0
+    }
+
+    /// Reports whether the current values do not all fit into memory.
+    pub(crate) fn exceeds_budget(&self) -> bool {
+        self.budget.is_some_and(|budget| self.values.all > budget)
+    }
+
+    /// Returns the size of all keys with a current value.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.present_bytes - self.values.all
+    }
+
+    /// Returns the number of keys, also of those that only the history has.
+    pub(crate) fn key_count(&self) -> u64 {
+        (self.keys.len() + self.cold.len()) as u64
     }
 
     /// Returns the number of bytes that should and may leave memory.
@@ -252,7 +286,7 @@ impl Mvcc {
 
     /// Returns the size of current values in the log, if not all current values fit into the budget.
     pub(super) fn logged_beyond_budget(&self) -> u64 {
-        if self.budget.is_some_and(|budget| self.values.all > budget) { self.values.logged } else { 0 }
+        if self.exceeds_budget() { self.values.logged } else { 0 }
     }
 
     /// Returns the bound of [`Self::logged_beyond_budget`].

@@ -11,6 +11,7 @@ use gc_store_api::{Change, Committed, Key, KeyValue, Revision, StorageError, Tra
 
 use super::disk::Disk;
 use super::failure::Failure;
+use super::index;
 use super::space::{Reservation, Reserve, frees};
 use super::successor::{Step, Successor};
 use crate::core::Core;
@@ -260,6 +261,25 @@ impl Writer {
             self.shrink();
         }
         self.abandon_copy();
+        self.write_index();
+    }
+
+    /// Leaves an index to the next start, if that need not read all values. It is written to a sound file alone, because nothing would
+    /// answer for what it breaks.
+    fn write_index(&mut self) {
+        let data = self.core.read();
+        let is_sound = self.unresolved.is_none()
+            && self.disk.is_open()
+            && !self.disk.is_distrusted()
+            && !self.disk.values().has_failed();
+        if is_sound
+            && data.exceeds_budget()
+            && !self.space.is_full()
+            && self.space.reserve.has_room(index::size(&data))
+            && let Err(failure) = self.disk.write_index(&data)
+        {
+            tracing::warn!(%failure, "the next start reads the whole data file: its index cannot be written");
+        }
     }
 
     /// Continues a smaller copy of the file, or begins one if most of the file is unused.

@@ -3,9 +3,10 @@
 //! * `meta`: the format version, the newest revision, and the one up to which history is forgotten;
 //! * `objects`: key to the present value;
 //! * `history`: (revision, number within it) to the changed key and its *previous* value. The value after a change is
-//!   the next older one known of its key, so that no value is stored twice.
+//!   the next older one known of its key, so that no value is stored twice;
+//! * `index`: the keys and revisions of a store whose values exceed its memory ([`super::index`]).
 //!
-//! Every record ends in a checksum: the whole file is read when opened, and a flipped bit must not become an object.
+//! Every record ends in a checksum: a flipped bit must not become an object. Without an index, the whole file is read when opened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use ::redb::{Builder, Database, ReadTransaction, ReadableDatabase as _, Readable
 use gc_store_api::{Change, KeyValue, Revision};
 
 use super::failure::{FORMAT, Failure, HISTORY, META, OBJECTS, guarded, required};
-use super::load::load;
+use super::index;
+use super::load::{Loaded, load};
 use super::medium::{Medium, SyncWatch, WithoutWrites};
 use super::records::{decode_object, encode_history, encode_object};
 use super::values::{self, Values};
@@ -32,6 +34,8 @@ pub(super) struct Disk {
     is_writable: bool,
     /// True if a sync of the current file has failed.
     sync_failed: Arc<AtomicBool>,
+    /// Revision of the index of the current file, if it has one.
+    index: Option<Revision>,
 }
 
 /// State of a file that was opened.
@@ -154,7 +158,7 @@ impl Disk {
     /// Creates a handle of an existing file, without opening it.
     pub(super) fn new(medium: Box<dyn Medium>, page_cache: usize) -> Self {
         let values = Arc::new(Values::default());
-        Self { medium, page_cache, values, is_writable: false, sync_failed: Arc::default() }
+        Self { medium, page_cache, values, is_writable: false, sync_failed: Arc::default(), index: None }
     }
 
     /// Returns the values of the file, also after it has been opened again or replaced.
@@ -227,6 +231,7 @@ impl Disk {
         }
         create(&*self.medium, |database| copy(database, data, &self.values))?;
         self.sync_failed = Arc::default();
+        self.index = None;
         self.reopen()
     }
 
@@ -309,6 +314,7 @@ impl Disk {
             return Err(failure);
         }
         self.sync_failed = sync_failed;
+        self.index = None;
         self.reopen_database(&mut database)
     }
 
@@ -324,9 +330,20 @@ impl Disk {
         guarded("compacting", || Ok(database.compact().map(drop)?))
     }
 
-    /// Reads all data, with values of this size at most. Also returns the number of bytes.
-    pub(super) fn load(&mut self, value_memory: u64) -> Result<(Mvcc, u64), Failure> {
-        self.values.with(|database| guarded("reading", || load(database, value_memory)))
+    /// Reads all keys and the history, and values of this size at most.
+    pub(super) fn load(&mut self, value_memory: u64) -> Result<Loaded, Failure> {
+        let loaded = self.values.with(|database| guarded("reading", || load(database, value_memory)))?;
+        self.index = loaded.index;
+        Ok(loaded)
+    }
+
+    /// Writes the index of the present state, which the file must have, unless the present one still counts.
+    pub(super) fn write_index(&mut self, data: &Mvcc) -> Result<(), Failure> {
+        if self.index.is_none_or(|index| index < data.compacted()) {
+            self.values.with(|database| index::write(database, data))?;
+            self.index = Some(data.revision());
+        }
+        Ok(())
     }
 }
 

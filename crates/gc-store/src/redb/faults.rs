@@ -2,6 +2,7 @@
 //! be lost run with values in memory and with values on disk.
 #![allow(clippy::unwrap_used)] // tests
 
+mod index;
 mod volume;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,9 @@ use gc_store_api::{Change, Key, KeyValue, Revision};
 
 use crate::record::OnDisk;
 
+/// Size of an object's record beside its value, in bytes.
+pub(super) const RECORD_BYTES: u64 = 20;
+
 /// Encodes create revision, mod revision, value and checksum.
 pub(crate) fn encode_object(item: &KeyValue) -> Vec<u8> {
     let mut out = Vec::with_capacity(20 + item.value.len());
@@ -28,7 +31,7 @@ pub(super) struct StoredVersion<'r> {
 }
 
 impl StoredVersion<'_> {
-    fn to_key_value(&self, key: &Key) -> KeyValue {
+    pub(super) fn to_key_value(&self, key: &Key) -> KeyValue {
         KeyValue { value: Bytes::copy_from_slice(self.value), ..self.revisions.to_unread(key) }
     }
 }
@@ -77,7 +80,7 @@ pub(crate) fn seal(context: &str, mut record: Vec<u8>) -> Vec<u8> {
     record
 }
 
-fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     let (body, sum) = record.split_last_chunk::<4>()?;
     (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
 }
