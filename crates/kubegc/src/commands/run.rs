@@ -31,6 +31,7 @@ use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::namespaces::NamespaceFeed;
 use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, system_clock};
 use gc_metrics::Catalogue;
+use gc_ownership::Shard;
 use gc_process::audit_log::DryRunReport;
 use gc_process::collector_metrics::CollectorMetrics;
 use gc_process::collectors::Surroundings;
@@ -84,7 +85,7 @@ pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()
 /// Returns the metrics of the owner-reference collector.
 pub(crate) fn metrics() -> Catalogue {
     let mut catalogue = Catalogue::default();
-    Metrics::register("", &mut catalogue);
+    Metrics::register("", Shard::WHOLE, &mut catalogue);
     catalogue
 }
 
@@ -141,7 +142,7 @@ impl Parts {
                 .ui
                 .map(|ui| live.page(&client, settings, ui, (graph.clone(), Arc::clone(&journal)))),
             journal,
-            metrics: Metrics::register(&settings.election().lease.name, &mut catalogue),
+            metrics: Metrics::register(&settings.election().lease.name, settings.shard, &mut catalogue),
             collectors: CollectorMetrics::register(&mut catalogue),
             stuck: StuckMetrics::register(&mut catalogue),
             garbage: GarbageMetrics::register(&mut catalogue),

@@ -48,6 +48,7 @@ impl Shards {
     fn act(&self) {
         for run in &self.runs {
             until("a shard leads", || run.leads() && run.is_ready() && run.is_synced());
+            assert!(run.metric("kubegc_shards 2"), "the alert about leaders compares with it");
         }
     }
 

@@ -4,6 +4,35 @@ app.kubernetes.io/component: garbage-collector
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* What belongs to one shard, of `{root, index}`: with a single shard, all of it. */ -}}
+{{- define "kubegc.shard.name" -}}
+{{ .root.Release.Name }}{{ if gt (int .root.Values.shards) 1 }}-shard-{{ .index }}{{ end }}
+{{- end }}
+
+{{- define "kubegc.shard.selector" -}}
+{{ include "kubegc.selector" .root }}
+{{- if gt (int .root.Values.shards) 1 }}
+kubegc.io/shard: {{ .index | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "kubegc.shard.labels" -}}
+{{ include "kubegc.labels" .root }}
+{{- if gt (int .root.Values.shards) 1 }}
+kubegc.io/shard: {{ .index | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The Lease with the orders, and those of the shards, as a list in JSON. */ -}}
+{{- define "kubegc.leases" -}}
+{{- $shards := int .Values.shards -}}
+{{- $leases := list "kubegc-garbage-collector" -}}
+{{- if gt $shards 1 -}}
+{{- range until $shards }}{{ $leases = append $leases (printf "kubegc-garbage-collector-shard-%d-of-%d" . $shards) }}{{ end -}}
+{{- end -}}
+{{- toJson $leases -}}
+{{- end }}
+
 {{- /* The collectors that `controllers` enables, as `kubegc run` reads it: of several words about one collector the first counts, and
 a name counts before the star. */ -}}
 {{- define "kubegc.enabled" -}}

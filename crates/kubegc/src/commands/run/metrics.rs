@@ -116,6 +116,7 @@ pub(super) struct Metrics {
     sync_errors: Counter,
     queues: WorkQueues,
     leader: Family<LeaseLabel, Gauge>,
+    shards: Gauge,
     lease_duration: Family<LeaseLabel, Gauge>,
     waits_cold: Gauge,
     requests: Family<VerbLabel, Counter>,
@@ -151,8 +152,9 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Registers the metrics.
-    pub(super) fn register(lease: &str, catalogue: &mut Catalogue) -> Self {
+    pub(super) fn register(lease: &str, shard: Shard, catalogue: &mut Catalogue) -> Self {
         let metrics = Self { lease: lease.to_owned(), ..Self::default() };
+        metrics.shards.set(i64::from(shard.count()));
         let m = metrics.clone();
         catalogue.register(
             "garbagecollector_controller_resources_sync_error",
@@ -165,6 +167,11 @@ impl Metrics {
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
              master",
             m.leader,
+        );
+        catalogue.register(
+            "kubegc_shards",
+            "Number of shards that this replica is started for, each of which has a leader; 1 without shards",
+            m.shards,
         );
         catalogue.register(
             "kubegc_lease_duration_seconds",
