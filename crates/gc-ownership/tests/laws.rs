@@ -21,24 +21,7 @@ use gc_types::{
     ResourceVersion, Scope, Timestamp, Uid,
 };
 use proptest::prelude::*;
-use support::{KINDS, info, object, owner, show, show_request};
-
-/// splitmix64, the source of all choices in a run.
-struct Choices(u64);
-
-impl Choices {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below as u64) as usize
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.next(100) < percent
-    }
-}
+use support::{Choices, KINDS, info, object, owner, show, show_request};
 
 /// Meaning of a reference to the server, by the rules of the specification alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

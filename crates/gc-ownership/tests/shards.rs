@@ -13,27 +13,10 @@ use gc_types::{
     DeletionState, Effect, Event, ObjectKey, OwnerReference, PropagationPolicy, Request, ResourceId,
     Timestamp,
 };
-use support::{KINDS, confirms, info, key, object, owner, show, show_request};
+use support::{Choices, KINDS, confirms, info, key, object, owner, show, show_request};
 
 /// Longest time that is simulated after a change, milliseconds.
 const LONG: i64 = 1_000_000;
-
-/// splitmix64, the source of all choices.
-struct Choices(u64);
-
-impl Choices {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % below as u64) as usize
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.next(100) < percent
-    }
-}
 
 /// One shard with what is on its way to it and from it.
 struct Member {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gc_collectors::leases::IDENTITY_NAMESPACE;
 use gc_controller::election::{After, Ask, Election, Record, Reply, Round, Timing};
+use gc_ownership::Shard;
 use gc_registry::api::Object;
 use gc_registry::storage::Change;
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ use crate::violation::{Violation, broken};
 
 /// Name of the Lease, in [`IDENTITY_NAMESPACE`].
 pub const LEASE_NAME: &str = "kubegc";
+/// What the name of a shard's Lease has after that name.
+const OF_SHARD: &str = "-shard-";
 /// Longest durations, those of Kubernetes' own controllers.
 const LONGEST: Timing = Timing {
     lease_duration: Duration::from_secs(15),
@@ -50,18 +53,36 @@ fn lease_kind() -> &'static Kind {
     found.unwrap_or(&KINDS[0])
 }
 
-/// Reports whether a key of the store is that of the Lease.
+/// Returns the name of the Lease on which a shard elects its leader.
+fn lease_name(shard: Shard) -> String {
+    if shard.is_whole() {
+        LEASE_NAME.to_owned()
+    } else {
+        format!("{LEASE_NAME}{OF_SHARD}{}-of-{}", shard.index(), shard.count())
+    }
+}
+
+/// Returns the name of the Lease of an election whose key in the store this is.
+#[must_use]
+pub fn lease_of(key: &str) -> Option<&str> {
+    let in_namespace = key.strip_prefix(&*lease_kind().prefix())?;
+    let name = in_namespace.strip_prefix(IDENTITY_NAMESPACE)?.strip_prefix('/')?;
+    let of_shard = name.strip_prefix(LEASE_NAME)?;
+    (of_shard.is_empty() || of_shard.starts_with(OF_SHARD)).then_some(name)
+}
+
+/// Reports whether a key of the store is that of a Lease of an election.
 #[must_use]
 pub fn is_lease(key: &str) -> bool {
-    let in_namespace = key.strip_suffix(LEASE_NAME).and_then(|rest| rest.strip_suffix('/'));
-    let prefix = in_namespace.and_then(|rest| rest.strip_suffix(IDENTITY_NAMESPACE));
-    prefix.is_some_and(|prefix| prefix == lease_kind().prefix())
+    lease_of(key).is_some()
 }
 
 /// A request about the Lease, in flight or answered.
 #[derive(Clone, Debug)]
 struct Mail {
     number: u64,
+    /// Name of the Lease.
+    lease: String,
     ask: Ask,
     sent: i64,
     /// Lease that a replacement is based on.
@@ -120,7 +141,8 @@ impl Network {
         i64::try_from(self.random.below(DELAY_MILLISECONDS) + long).unwrap_or(0)
     }
 
-    fn send(&mut self, ask: Ask, seen: Option<SeenLease>, now: i64, is_cut_off: bool) -> u64 {
+    fn send(&mut self, lease: &str, ask: Ask, seen: Option<SeenLease>, times: Times) -> u64 {
+        let Times { now, is_cut_off, .. } = times;
         self.next += 1;
         let arrives = now + self.delay();
         let returns = arrives + self.delay();
@@ -129,6 +151,7 @@ impl Network {
         let refused = self.fails(REFUSED);
         self.mail.push(Mail {
             number: self.next,
+            lease: lease.to_owned(),
             ask,
             sent: now,
             seen,
@@ -140,21 +163,24 @@ impl Network {
         self.next
     }
 
-    /// Delivers due requests to the server. Returns the earliest of their times: for a request that wrote something, the time at
-    /// which its sender had seen the Lease; for any other, `now`. `None` if nothing reached the server.
-    pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> Option<i64> {
-        let mut first = None;
+    /// Delivers due requests to the server. Returns the earliest of their times for each Lease that they reached: for a request that
+    /// wrote something, the time at which its sender had seen the Lease; for any other, `now`.
+    pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> BTreeMap<String, i64> {
+        let mut first: BTreeMap<String, i64> = BTreeMap::new();
         for mail in &mut self.mail {
             if mail.arrives.is_some_and(|at| at <= now) {
                 mail.arrives = None;
                 let answer = if mail.refused {
                     (Reply::Failed("500: internal error".to_owned()), None)
                 } else {
-                    perform(server, &mail.ask, mail.seen.as_ref(), unguarded)
+                    perform(server, &mail.lease, &mail.ask, mail.seen.as_ref(), unguarded)
                 };
                 let since = mail.seen.as_ref().map_or(mail.sent, |seen| seen.at);
                 let since = if matches!(answer.0, Reply::Written) { since } else { now };
-                first = Some(first.map_or(since, |first: i64| first.min(since)));
+                first
+                    .entry(mail.lease.clone())
+                    .and_modify(|first| *first = since.min(*first))
+                    .or_insert(since);
                 mail.answer = Some(answer);
             }
         }
@@ -175,21 +201,21 @@ impl Network {
     }
 }
 
-fn perform(server: &Server, ask: &Ask, seen: Option<&SeenLease>, unguarded: bool) -> Answer {
+fn perform(server: &Server, lease: &str, ask: &Ask, seen: Option<&SeenLease>, unguarded: bool) -> Answer {
     let kind = lease_kind();
-    let place = (IDENTITY_NAMESPACE, LEASE_NAME);
+    let place = (IDENTITY_NAMESPACE, lease);
     let current =
         || server.get(kind, place.0, place.1).and_then(Result::ok).map(|lease| seen_in(&lease, server));
     let result = match ask {
         Ask::Read => server.get(kind, place.0, place.1),
         Ask::Create(record) => {
-            let metadata = json!({"name": LEASE_NAME});
+            let metadata = json!({"name": lease});
             server.create(kind, place.0, json!({"metadata": metadata, "spec": record.spec()}))
         }
         Ask::Replace(record) => {
             let seen = if unguarded { current() } else { seen.cloned() };
             let (uid, version) = seen.map_or((Value::Null, Value::Null), |seen| (seen.uid, seen.version));
-            let metadata = json!({"name": LEASE_NAME, "namespace": IDENTITY_NAMESPACE,
+            let metadata = json!({"name": lease, "namespace": IDENTITY_NAMESPACE,
                 "uid": uid, "resourceVersion": version});
             server.replace(kind, place, json!({"metadata": metadata, "spec": record.spec()}))
         }
@@ -233,6 +259,8 @@ pub struct Candidate {
     election: Election,
     /// Identity on the Lease.
     pub identity: String,
+    /// Name of the Lease.
+    lease: String,
     seen: Option<SeenLease>,
     /// World time at which its clock began, and the clock's excess speed in thousandths.
     born: i64,
@@ -241,6 +269,8 @@ pub struct Candidate {
     /// World times at which the current round began, and the round through which it leads.
     round_begun: i64,
     granted: i64,
+    /// True if it acts whatever the Lease says.
+    is_unelected: bool,
     defect: Option<Defect>,
 }
 
@@ -267,10 +297,12 @@ pub struct Times {
 }
 
 impl Candidate {
-    /// Makes collector `number` a candidate in the election.
+    /// Makes collector `number` a candidate in the election of its shard.
     #[must_use]
-    pub fn new(number: usize, now: i64, network: &mut Network, defect: Option<Defect>) -> Self {
+    pub fn new(number: usize, shard: Shard, now: i64, network: &mut Network, defect: Option<Defect>) -> Self {
         let identity = format!("collector-{number}");
+        let elects = if defect == Some(Defect::ShardLeaseShared) { Shard::WHOLE } else { shard };
+        let is_of_first_shard = shard.index() == 0;
         Self {
             election: Election::new(
                 identity.clone(),
@@ -278,6 +310,8 @@ impl Candidate {
                 Duration::from_secs(network.random.pick(&SHORTEST_SECONDS)),
             ),
             identity,
+            lease: lease_name(elects),
+            is_unelected: defect == Some(Defect::ShardUnelected) && !is_of_first_shard,
             seen: None,
             born: now,
             rate: network.random.pick(&RATES),
@@ -300,9 +334,18 @@ impl Candidate {
         self.election.acts_until().is_none()
     }
 
+    /// Reports whether its engines stand by.
+    #[must_use]
+    pub fn stands_by(&self) -> bool {
+        self.is_held() && !self.is_unelected
+    }
+
     /// Reports whether its gate lets any change pass.
     #[must_use]
     pub fn may_act(&self, now: i64) -> bool {
+        if self.is_unelected {
+            return true;
+        }
         if self.defect == Some(Defect::ActsOn) {
             return self.election.leads() && !self.is_held();
         }
@@ -368,7 +411,7 @@ impl Candidate {
     }
 
     fn ask(&mut self, ask: Ask, times: Times, network: &mut Network) {
-        let number = network.send(ask, self.seen.clone(), times.now, times.is_cut_off);
+        let number = network.send(&self.lease, ask, self.seen.clone(), times);
         self.stage = Stage::Asking(number, self.clock(times.now));
     }
 
@@ -376,54 +419,64 @@ impl Candidate {
     pub fn release(&mut self, times: Times, network: &mut Network) {
         let wall = jiff::Timestamp::from_millisecond(times.wall).unwrap_or_default();
         if let Some(record) = self.election.release(wall) {
-            network.send(Ask::Replace(record), self.seen.clone(), times.now, times.is_cut_off);
+            network.send(&self.lease, Ask::Replace(record), self.seen.clone(), times);
         }
     }
 }
 
-/// Holder of the Lease according to the store's own log, and the time since which that log is valid.
+/// Holder of each Lease according to the store's own log, and the time since which that log is valid.
 #[derive(Clone, Debug, Default)]
 pub struct Reign {
-    holder: String,
+    holders: BTreeMap<String, String>,
     restored: i64,
+    /// Leases that a candidate has taken since that had seen them before.
+    taken: BTreeMap<String, i64>,
 }
 
 impl Reign {
-    /// Takes in a change of the Lease. Returns the holder if it has changed.
-    pub fn stored(&mut self, change: &Change) -> Option<String> {
-        let lease: Value =
+    /// Takes in a change of a Lease. Returns the holder if it has changed.
+    pub fn stored(&mut self, lease: &str, change: &Change) -> Option<String> {
+        let value: Value =
             change.value.as_ref().and_then(|value| serde_json::from_slice(value).ok()).unwrap_or_default();
-        let holder = Record::of_lease(&lease).holder;
-        (std::mem::replace(&mut self.holder, holder.clone()) != holder).then_some(holder)
+        let holder = Record::of_lease(&value).holder;
+        let before = self.holders.insert(lease.to_owned(), holder.clone()).unwrap_or_default();
+        (before != holder).then_some(holder)
     }
 
     /// Notes that the store was put back: it repeats its earlier state, without anything that was granted since.
     pub fn restored(&mut self, server: &Server, now: i64) {
         self.restored = now;
-        let (reply, _) = perform(server, &Ask::Read, None, false);
-        self.holder = match reply {
-            Reply::Found(record) => record.holder,
-            _ => String::new(),
-        };
+        self.taken.clear();
+        for (lease, holder) in &mut self.holders {
+            *holder = match perform(server, lease, &Ask::Read, None, false) {
+                (Reply::Found(record), _) => record.holder,
+                _ => String::new(),
+            };
+        }
     }
 
-    /// Notes that a request has changed the Lease whose sender had last seen it at `since`. Versions repeat after a restore: the
+    /// Returns the time since which the log of a Lease is valid.
+    fn valid_since(&self, lease: &str) -> i64 {
+        self.taken.get(lease).copied().unwrap_or(self.restored)
+    }
+
+    /// Notes that a request has changed a Lease whose sender had last seen it at `since`. Versions repeat after a restore: the
     /// sender had seen a different Lease, and takes it from a candidate that was granted it since.
-    pub fn landed(&mut self, since: i64, now: i64) {
-        if since <= self.restored && self.restored > 0 {
-            self.restored = now;
+    pub fn landed(&mut self, lease: &str, since: i64, now: i64) {
+        if since <= self.valid_since(lease) && self.restored > 0 {
+            self.taken.insert(lease.to_owned(), now);
         }
     }
 
     /// Reports whether this candidate's time is based on a renewal that the store has forgotten.
     fn is_forgotten(&self, candidate: &Candidate) -> bool {
-        candidate.granted <= self.restored
+        candidate.granted <= self.valid_since(&candidate.lease)
     }
 
     /// Reports whether the Lease has passed from the sender of a request to another candidate since the request was sent.
     #[must_use]
     pub fn has_passed_on(&self, identity: &str) -> bool {
-        self.holder != identity
+        !self.holders.values().any(|holder| holder == identity)
     }
 
     /// Judges a candidate that sends a change to the cluster. Returns true if the case is exempt.
@@ -432,26 +485,29 @@ impl Reign {
             return Ok(true);
         }
         if self.has_passed_on(&candidate.identity) {
-            let (identity, holder) = (&candidate.identity, &self.holder);
-            return broken("lease", format!("{identity} sends {what}, and the lease is held by {holder:?}"));
+            let Candidate { identity, lease, .. } = candidate;
+            let holder = self.holders.get(lease).map_or("", |holder| holder);
+            return broken("lease", format!("{identity} sends {what}, and {lease} is held by {holder:?}"));
         }
         Ok(false)
     }
 
-    /// Checks that no two candidates may act at once, whether they move or not.
+    /// Checks that no two candidates for one Lease may act at once, whether they move or not.
     pub fn judge_together<'c>(
         &self,
         candidates: impl Iterator<Item = &'c Candidate>,
         now: i64,
     ) -> Result<(), Violation> {
-        let acting: Vec<&str> = candidates
-            .filter(|candidate| candidate.may_act(now) && !self.is_forgotten(candidate))
-            .map(|candidate| &*candidate.identity)
-            .collect();
-        if acting.len() > 1 {
-            return broken("lease", format!("{} may act at once", acting.join(" and ")));
+        let mut acting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for candidate in
+            candidates.filter(|candidate| candidate.may_act(now) && !self.is_forgotten(candidate))
+        {
+            acting.entry(&candidate.lease).or_default().push(&candidate.identity);
         }
-        Ok(())
+        match acting.values().find(|acting| acting.len() > 1) {
+            Some(several) => broken("lease", format!("{} may act at once", several.join(" and "))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -496,6 +552,7 @@ mod tests {
     fn the_key_of_the_lease_is_known() {
         for (key, expected) in [
             ("/coordination.k8s.io/leases/kube-system/kubegc", true),
+            ("/coordination.k8s.io/leases/kube-system/kubegc-shard-1-of-2", true),
             ("/coordination.k8s.io/leases/kube-system/kubegc-2", false),
             ("/coordination.k8s.io/leases/m/kubegc", false),
             ("/core/configmaps/kube-system/kubegc", false),

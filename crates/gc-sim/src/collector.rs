@@ -324,7 +324,7 @@ impl Collector {
 
     /// Updates the restraints of its controllers.
     fn look_around(&mut self, now: i64) {
-        self.process.is_standby = self.candidate.as_ref().is_some_and(Candidate::is_held);
+        self.process.is_standby = self.candidate.as_ref().is_some_and(Candidate::stands_by);
         self.process.clocks_disagree =
             !self.saboteur.is(Defect::ClockUncompared) && self.clocks.is_paused(now);
     }

@@ -103,6 +103,8 @@ pub enum Defect {
     NamespaceBreakerUnasked,
     ShardMissing,
     ShardOwnersUnseen,
+    ShardUnelected,
+    ShardLeaseShared,
     CrossedBelieved,
     NotFoundOtherBelieved,
     AbsenceUnread,
@@ -138,7 +140,13 @@ impl Defect {
     /// Reports whether the defect is one of shards: such a defect is searched for in worlds of shards.
     #[must_use]
     pub fn is_of_shards(self) -> bool {
-        matches!(self, Self::ShardMissing | Self::ShardOwnersUnseen)
+        matches!(self, Self::ShardMissing | Self::ShardOwnersUnseen) || self.is_of_elected_shards()
+    }
+
+    /// Reports whether the defect is one of the elections of shards.
+    #[must_use]
+    pub fn is_of_elected_shards(self) -> bool {
+        matches!(self, Self::ShardUnelected | Self::ShardLeaseShared)
     }
 
     /// Returns the lies that the defect believes.
@@ -188,7 +196,7 @@ impl Defect {
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self.is_of_shards() {
-            return story.shards;
+            return story.shards && story.election == self.is_of_elected_shards();
         }
         if self.is_credulity() {
             let is_of_retention =
@@ -216,7 +224,7 @@ impl Defect {
 }
 
 /// Every defect with its name on the command line and its description.
-pub const DEFECTS: [(Defect, &str, &str); 116] = [
+pub const DEFECTS: [(Defect, &str, &str); 118] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -414,6 +422,12 @@ pub const DEFECTS: [(Defect, &str, &str); 116] = [
         "shard-owners-unseen",
         "a shard does not see the owner references of objects that other shards act on",
     ),
+    (
+        Defect::ShardUnelected,
+        "shard-unelected",
+        "the candidates of every shard but the first act without their Lease",
+    ),
+    (Defect::ShardLeaseShared, "shard-lease-shared", "the candidates of all shards stand for one Lease"),
     (
         Defect::CrossedBelieved,
         "crossed-believed",

@@ -28,8 +28,9 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --liars --seed N | --seeds A..B …
                               the same in worlds in which one answer lies; what is not done counts for nothing there, what is
                               lost does
-  kubegc-sim --shards --seed N | --seeds A..B …
-                              the same in worlds in which the collectors are shards, whose number changes
+  kubegc-sim --shards [--elections] --seed N | --seeds A..B …
+                              the same in worlds in which the collectors are shards, whose number changes; with --elections,
+                              each shard has several candidates, which elect its leader
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and prints what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
@@ -54,6 +55,7 @@ struct Arguments {
     whole: bool,
     liars: bool,
     shards: bool,
+    elections: bool,
     tries: Option<u64>,
     limit: Option<u64>,
     small: Option<u64>,
@@ -88,6 +90,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--whole" => parsed.whole = true,
             "--liars" => parsed.liars = true,
             "--shards" => parsed.shards = true,
+            "--elections" => parsed.elections = true,
             "--mutation" => {
                 let text = arguments.next().unwrap_or_default();
                 parsed.mutation =
@@ -170,8 +173,8 @@ fn many_with_workloads(seeds: &Range<u64>, arguments: &Arguments) -> bool {
 }
 
 fn options(arguments: &Arguments, trace: bool) -> Options {
-    let &Arguments { mutation: defect, liars, shards, .. } = arguments;
-    Options { defect, liars, shards, trace }
+    let &Arguments { mutation: defect, liars, shards, elections, .. } = arguments;
+    Options { defect, liars, shards, elections, trace }
 }
 
 fn one(seed: u64, arguments: &Arguments) -> bool {
@@ -281,6 +284,7 @@ fn continued(
         (arguments.workloads, " --workloads"),
         (arguments.liars, " --liars"),
         (arguments.shards, " --shards"),
+        (arguments.elections, " --elections"),
     ];
     let kinds: String = kinds.into_iter().filter(|(is_so, _)| *is_so).map(|(_, flag)| flag).collect();
     let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);

@@ -185,7 +185,8 @@ impl Finding {
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     let (liars, shards) = (defect.is_credulity(), defect.is_of_shards());
-    let options = Options { defect: Some(defect), liars, shards, trace: false };
+    let elections = defect.is_of_elected_shards();
+    let options = Options { defect: Some(defect), liars, shards, elections, trace: false };
     let mut finding = Finding { needed: Vec::new(), oracles: Vec::new(), tries };
     for attempt in 0..tries {
         let from = 1_000_000 * (attempt + 1);

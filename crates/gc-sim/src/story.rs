@@ -89,7 +89,7 @@ pub enum Step {
     /// The paused leader continues where it was, without knowing of the pause.
     Resume,
     /// The leader notices that it no longer leads. With an election: the leader ends, and gives its Lease back. With shards: another
-    /// number of them begins.
+    /// number of them begins. With both: either.
     Retire,
     /// The collector's clock jumps.
     ClockJump(u64),
@@ -181,8 +181,8 @@ pub struct Story {
     pub slow: u64,
     /// True if the retention collectors run as well, and clients give them work.
     pub retention: bool,
-    /// True if there are several collectors, and a Lease lets only one act at a time. (With retention, time passes in hours, in
-    /// which no Lease can be kept.)
+    /// True if there are several collectors, and a Lease lets only one act at a time, or one of each shard. (With retention, time
+    /// passes in hours, in which no Lease can be kept.)
     pub election: bool,
     /// True if this is a world of namespaces only.
     pub namespaces: bool,
@@ -206,16 +206,22 @@ impl Story {
     /// Creates the story of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::written(seed, false)
+        Self::written(seed, false, false)
     }
 
     /// Creates the story of a seed in which the collectors are shards.
     #[must_use]
     pub fn of_shards(seed: u64) -> Self {
-        Self::written(seed, true)
+        Self::written(seed, true, false)
     }
 
-    fn written(seed: u64, shards: bool) -> Self {
+    /// Creates the story of a seed in which the collectors are shards, each with an election.
+    #[must_use]
+    pub fn of_elected_shards(seed: u64) -> Self {
+        Self::written(seed, true, true)
+    }
+
+    fn written(seed: u64, shards: bool, is_elected: bool) -> Self {
         let mut random = Random::new(seed);
         let weather = [Weather::Calm, Weather::Changing, Weather::Bad][random.weighted(&[2, 3, 5])];
         let uid_only = random.chance(300);
@@ -223,7 +229,7 @@ impl Story {
         let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES) && !shards;
         let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces && !shards;
         let alone = retention || namespaces || shards;
-        let election = !alone && random.chance(WORLDS_WITH_AN_ELECTION);
+        let election = is_elected || (!alone && random.chance(WORLDS_WITH_AN_ELECTION));
         let (concurrency, breaker) = (concurrency(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
         // Worlds differ in the speed of the network: in some, watches lag far behind.

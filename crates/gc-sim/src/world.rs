@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use gc_ownership::{Config, Shard};
 
-use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
+use crate::candidates::{Candidate, CutOff, Network, Reign, lease_of};
 use crate::clients;
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
@@ -64,6 +64,8 @@ pub struct Options {
     pub liars: bool,
     /// True if the collectors are shards.
     pub shards: bool,
+    /// True if each shard elects its leader.
+    pub elections: bool,
     /// True if a trace is recorded.
     pub trace: bool,
 }
@@ -72,7 +74,11 @@ impl Options {
     /// Returns the story of a seed.
     #[must_use]
     pub fn story(self, seed: u64) -> Story {
-        if self.shards { Story::of_shards(seed) } else { Story::new(seed) }
+        match (self.shards, self.elections) {
+            (true, true) => Story::of_elected_shards(seed),
+            (true, false) => Story::of_shards(seed),
+            (false, _) => Story::new(seed),
+        }
     }
 }
 
@@ -196,8 +202,8 @@ impl<'a> World<'a> {
             is_deceived: false,
             report: Report::default(),
         };
-        world.begin_missing_shards();
-        if story.election {
+        world.begin_missing_shards(election::collectors_of_shard(story));
+        if story.election && !story.shards {
             for _ in 1..election::candidates(story.seed) {
                 world.begin_collector();
             }
@@ -231,7 +237,8 @@ impl<'a> World<'a> {
         let mut collector = Collector::new(self.born, config, self.story, saboteur);
         collector.process.orders = self.orders;
         if self.story.election {
-            let candidate = Candidate::new(self.born, self.now, &mut self.network, self.options.defect);
+            let candidate =
+                Candidate::new(self.born, shard, self.now, &mut self.network, self.options.defect);
             collector.candidate = Some(candidate);
         }
         self.born += 1;
@@ -389,7 +396,7 @@ impl<'a> World<'a> {
             Step::Crash(salt) => self.crash(salt),
             Step::Pause if self.story.election => return self.pause_leader(),
             Step::Resume if self.story.election => return self.wake_leaders(),
-            Step::Retire if self.story.election => self.abdicate(),
+            Step::Retire if self.story.election => self.retire_leader(),
             Step::Partition(salt) => self.partition(salt),
             Step::Operate(salt) => self.operate(salt),
             Step::Pause if self.story.shards => self.suspend_shard(),
@@ -611,10 +618,10 @@ impl<'a> World<'a> {
     fn changes(&mut self) -> Vec<TrueChange> {
         let mut objects = Vec::new();
         for change in self.server.changes() {
-            if is_lease(&change.key) {
-                if let Some(holder) = self.reign.stored(&change) {
+            if let Some(lease) = lease_of(&change.key) {
+                if let Some(holder) = self.reign.stored(lease, &change) {
                     self.report.note_happened("leases taken");
-                    self.note(|| format!("the lease is held by {holder:?}"));
+                    self.note(|| format!("the lease {lease} is held by {holder:?}"));
                 }
             } else {
                 objects.extend(Truth::read(&change));
@@ -704,7 +711,7 @@ impl<'a> World<'a> {
             match next {
                 Some(at) => self.pass(at - self.now)?,
                 // A request about the Lease that was in flight for long has cost its leader the Lease, so another one takes over.
-                None if self.story.election && self.leader().is_none() => self.end_elections()?,
+                None if self.story.election && self.is_leaderless() => self.end_elections()?,
                 None => return Ok(()),
             }
         }

@@ -1,6 +1,6 @@
 //! Many worlds in which one response lies: nothing that lives is lost because of it.
 
-use std::fmt::Write as _;
+mod support;
 
 use gc_sim::liars::Lie;
 use gc_sim::runner::run_seeds;
@@ -12,11 +12,7 @@ const SEEDS_PER_TEST: u64 = 1_000;
 fn nothing_is_lost(from: u64) {
     let options = Options { liars: true, ..Options::default() };
     let summary = run_seeds(from, SEEDS_PER_TEST, 1, options);
-    let mut found = String::new();
-    for (seed, violation) in &summary.failures {
-        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --liars --seed {seed}");
-    }
-    assert!(summary.failures.is_empty(), "{found}");
+    support::assert_unbroken(&summary, "--liars ");
     for lie in Lie::ALL {
         assert!(summary.happened.contains_key(lie.name()), "no {}", lie.name());
     }

@@ -8,6 +8,7 @@ use gc_sim::{defects, workloads};
 const PAGE: &str = include_str!("../../../docs/proof.md");
 const LIARS: &str = include_str!("liars.rs");
 const MUTATIONS: &str = include_str!("mutations.rs");
+const SHARDS: &str = include_str!("shards.rs");
 const SMALL: &str = include_str!("small.rs");
 const WORKLOADS: &str = include_str!("workloads.rs");
 const WORLDS: &str = include_str!("worlds.rs");
@@ -64,11 +65,15 @@ fn every_planted_defect_is_in_the_table_with_what_it_is() {
 fn figures_are_those_of_the_tests() {
     let worlds = WORLDS.matches("        worlds_").count();
     let liars = LIARS.matches("fn nothing_is_lost_to_a_liar_").count();
+    let shards = SHARDS.matches("\n    shards_decide_what_one_decides(").count();
+    let elected = SHARDS.matches("\n    elected_shards_decide_what_one_decides(").count();
     let believers = defects::DEFECTS.iter().filter(|(defect, ..)| defect.is_credulity()).count();
     let text = text();
     for sentence in [
         format!("The tests run {} seeds", with_commas(worlds * constant(WORLDS, "SEEDS_PER_TEST"))),
         format!("The tests run {} of them", with_commas(liars * constant(LIARS, "SEEDS_PER_TEST"))),
+        format!("The tests run {} of these worlds", with_commas(shards * constant(SHARDS, "SEEDS_PER_TEST"))),
+        format!("In {} further worlds", with_commas(elected * constant(SHARDS, "SEEDS_PER_TEST"))),
         format!("{} defects are planted, one at a time", defects::DEFECTS.len()),
         format!(
             "each is found within {} seeds (of those that believe an answer, {}",

@@ -1,6 +1,6 @@
 //! Worlds whose collectors are shards, judged by the same oracles as those with one collector that acts.
 
-use std::fmt::Write as _;
+mod support;
 
 use gc_sim::runner::{run_seed, run_seeds};
 use gc_sim::world::Options;
@@ -8,25 +8,44 @@ use gc_sim::world::Options;
 /// Number of worlds in one test.
 const SEEDS_PER_TEST: u64 = 1_500;
 
+const SHARDS: Options = Options { defect: None, liars: false, shards: true, elections: false, trace: false };
+const ELECTED: Options = Options { elections: true, ..SHARDS };
+
 fn shards_decide_what_one_decides(from: u64) {
-    let summary = run_seeds(from, SEEDS_PER_TEST, 1, Options { shards: true, ..Options::default() });
-    let mut found = String::new();
-    for (seed, violation) in &summary.failures {
-        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --shards --seed {seed}");
-    }
-    assert!(summary.failures.is_empty(), "{found}");
+    let summary = run_seeds(from, SEEDS_PER_TEST, 1, SHARDS);
+    support::assert_unbroken(&summary, "--shards ");
     // About half of what happened when this was written.
-    for (what, least) in [
+    let least = [
         ("changes by ownership", 4_000),
         ("crashes", 500),
         ("shards missing", 300),
         ("shards renumbered", 300),
         ("shards suspended", 300),
         ("stores restored", 50),
-    ] {
-        let count = summary.happened.get(what).copied().unwrap_or_default();
-        assert!(count >= least, "{what}: {count} times, and not {least}: {:?}", summary.happened);
-    }
+    ];
+    support::assert_happened(&summary, &least);
+}
+
+fn elected_shards_decide_what_one_decides(from: u64) {
+    let summary = run_seeds(from, SEEDS_PER_TEST, 1, ELECTED);
+    support::assert_unbroken(&summary, "--shards --elections ");
+    // About half of what happened when this was written.
+    let least = [
+        ("changes by ownership", 4_000),
+        ("crashes", 270),
+        ("leader changes", 600),
+        ("leases given back", 200),
+        ("leases lost", 2_600),
+        ("leases taken", 4_500),
+        ("lost leases with a graph kept", 1_800),
+        ("old leaders woken", 350),
+        ("partitions", 1_200),
+        ("requests held back at the gate", 3),
+        ("shards missing", 1_000),
+        ("shards renumbered", 280),
+        ("stores restored", 70),
+    ];
+    support::assert_happened(&summary, &least);
 }
 
 /// Seeds with violations in longer runs: a list voided the answer that an owner of another shard waits, and no other was asked for;
@@ -36,7 +55,7 @@ const ONCE_BROKEN: [u64; 4] = [2_000_643, 2_002_817, 2_004_783, 3_006_810];
 #[test]
 fn worlds_of_shards_that_were_broken_once_are_not() {
     for seed in ONCE_BROKEN {
-        let violation = run_seed(seed, Options { shards: true, ..Options::default() }).violation;
+        let violation = run_seed(seed, SHARDS).violation;
         assert!(violation.is_none(), "{violation:?}\n  repeat with: kubegc-sim --shards --seed {seed}");
     }
 }
@@ -49,4 +68,14 @@ fn shards_decide_what_one_decides_a() {
 #[test]
 fn shards_decide_what_one_decides_b() {
     shards_decide_what_one_decides(SEEDS_PER_TEST);
+}
+
+#[test]
+fn elected_shards_decide_what_one_decides_a() {
+    elected_shards_decide_what_one_decides(0);
+}
+
+#[test]
+fn elected_shards_decide_what_one_decides_b() {
+    elected_shards_decide_what_one_decides(SEEDS_PER_TEST);
 }

@@ -1,6 +1,6 @@
 //! Many worlds, judged by the oracles.
 
-use std::fmt::Write as _;
+mod support;
 
 use gc_sim::runner::{run_seed, run_seeds, run_story, shrink};
 use gc_sim::story::Story;
@@ -11,11 +11,7 @@ const SEEDS_PER_TEST: u64 = 1_000;
 
 fn nothing_breaks(from: u64, count: u64) {
     let summary = run_seeds(from, count, 1, Options::default());
-    let mut found = String::new();
-    for (seed, violation) in &summary.failures {
-        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --seed {seed}");
-    }
-    assert!(summary.failures.is_empty(), "{found}");
+    support::assert_unbroken(&summary, "");
     assert!(summary.collected > count / 2, "the worlds are too quiet: {summary:?}");
 }
 
@@ -78,7 +74,7 @@ fn worlds_that_were_broken_once_are_not() {
 #[test]
 fn every_fault_and_every_collector_really_happens() {
     let summary = run_seeds(0, 1_000, 1, Options::default());
-    for (what, least) in [
+    let least = [
         ("answers lost by restores", 8),
         ("breaker trips", 10),
         ("breakers resumed", 9),
@@ -113,10 +109,8 @@ fn every_fault_and_every_collector_really_happens() {
         ("statuses of policies", 300),
         ("stores restored", 40),
         ("streams broken", 1400),
-    ] {
-        let count = summary.happened.get(what).copied().unwrap_or_default();
-        assert!(count >= least, "{what}: {count} times, and not {least}: {:?}", summary.happened);
-    }
+    ];
+    support::assert_happened(&summary, &least);
 }
 
 #[test]

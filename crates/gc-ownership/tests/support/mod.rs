@@ -28,6 +28,23 @@ pub const KINDS: [(&str, &str, &[&str], Scope); 7] = [
     ("PersistentVolume", "persistentvolumes", &["v1"], Scope::Cluster),
 ];
 
+/// splitmix64, the source of all choices in a run.
+pub struct Choices(pub u64);
+
+impl Choices {
+    pub fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % below as u64).unwrap()
+    }
+
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.next(100) < percent
+    }
+}
+
 pub fn resource(kind: &str) -> ResourceId {
     ResourceId(u32::try_from(KINDS.iter().position(|row| row.0 == kind).unwrap()).unwrap())
 }

@@ -9,6 +9,7 @@ use crate::defects::Defect;
 use crate::performed::PerformedRequest;
 use crate::random::Random;
 use crate::show::show_request;
+use crate::story::Story;
 use crate::violation::Violation;
 use crate::violation::broken;
 
@@ -29,8 +30,18 @@ const DECIDED_AT_ONCE: usize = 4;
 const SENDS_FIRST: u32 = 900;
 /// Number of collectors per thousand that keep their graph when they cannot renew the Lease; the others end.
 const KEEPS_GRAPH: u32 = 700;
+/// Number per thousand of orderly ends in worlds of shards that begin another number of them.
+const RENUMBERED: u32 = 500;
 /// Time after which a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
+
+/// Number of candidates of each shard.
+const CANDIDATES_OF_SHARD: usize = 2;
+
+/// Returns the number of collectors of each shard.
+pub(super) fn collectors_of_shard(story: &Story) -> usize {
+    if story.election && story.shards { CANDIDATES_OF_SHARD } else { 1 }
+}
 
 /// Returns the number of candidates in the world of a seed.
 pub(super) fn candidates(seed: u64) -> usize {
@@ -52,10 +63,12 @@ impl World<'_> {
         self.network.calm();
         self.cut_off.heal();
         let end = self.now + LEADER_MILLISECONDS;
-        while self.leader().is_none() {
+        self.begin_missing_shards(1);
+        while self.is_leaderless() {
             if self.now >= end {
                 return broken("lease", format!("no candidate leads after {LEADER_MILLISECONDS} ms"));
             }
+            self.begin_missing_shards(1);
             self.pass(LOOKED_EVERY_MILLISECONDS)?;
         }
         Ok(())
@@ -78,8 +91,11 @@ impl World<'_> {
     /// Delivers requests about the Lease, and lets every candidate that is not suspended continue the election.
     fn elect(&mut self) -> Result<(), Violation> {
         let unguarded = self.options.defect == Some(Defect::LeaseUnguarded);
-        if let Some(since) = self.network.arrive(&self.server, self.now, unguarded) {
-            self.reign.landed(since, self.now);
+        let landed = self.network.arrive(&self.server, self.now, unguarded);
+        if !landed.is_empty() {
+            for (lease, since) in &landed {
+                self.reign.landed(lease, *since, self.now);
+            }
             self.absorb_others();
         }
         let mut index = 0;
@@ -124,9 +140,15 @@ impl World<'_> {
     /// Ends a collector, and starts another.
     fn end_collector(&mut self, index: usize, why: &str) {
         let collector = self.collectors.remove(index);
+        let shard = collector.engine().config().shard;
         self.note(|| format!("  collector {} {why}", collector.number));
-        self.set_adrift(collector, &mut Random::new(self.story.seed ^ self.now.unsigned_abs()));
-        self.begin_collector();
+        let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
+        self.set_adrift(collector, &mut random);
+        if self.story.shards {
+            self.replace_shard(shard, &mut random);
+        } else {
+            self.begin_collector();
+        }
     }
 
     fn times(&self, index: usize) -> Times {
@@ -135,16 +157,30 @@ impl World<'_> {
         Times { now: self.now, wall: self.now + collector.clocks.error, is_cut_off }
     }
 
-    /// Returns the acting leader, or the one that would act if it moved.
-    pub(super) fn leader(&self) -> Option<usize> {
-        let acts = |collector: &Collector| {
-            collector.candidate.as_ref().is_some_and(|candidate| candidate.may_act(self.now))
-        };
-        self.collectors.iter().position(acts)
+    /// Reports whether a collector acts, or would act if it moved.
+    fn leads(&self, collector: &Collector) -> bool {
+        collector.candidate.as_ref().is_some_and(|candidate| candidate.may_act(self.now))
     }
 
+    /// Reports whether nothing leads, or nothing of some shard.
+    pub(super) fn is_leaderless(&self) -> bool {
+        self.wanted().any(|shard| {
+            let shard = self.planted_shard(shard);
+            let is_of = |collector: &&Collector| collector.engine().config().shard == shard;
+            !self.collectors.iter().filter(is_of).any(|collector| self.leads(collector))
+        })
+    }
+
+    /// Returns a leader that moves: of several shards, any.
     fn moving_leader(&self) -> Option<usize> {
-        self.leader().filter(|&index| !self.collectors[index].paused)
+        let leads = |&index: &usize| self.leads(&self.collectors[index]);
+        let leaders: Vec<usize> = (0..self.collectors.len()).filter(leads).collect();
+        let leader = match &*leaders {
+            [first, ..] if !self.story.shards => *first,
+            [] => return None,
+            several => several[self.choices().below(several.len())],
+        };
+        (!self.collectors[leader].paused).then_some(leader)
     }
 
     pub(super) fn pause_leader(&mut self) -> Result<(), Violation> {
@@ -176,6 +212,9 @@ impl World<'_> {
                 }
             }
         }
+        if self.story.shards {
+            self.begin_missing_shards(CANDIDATES_OF_SHARD);
+        }
         Ok(())
     }
 
@@ -187,8 +226,16 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Ends the leader in an orderly way, and starts another collector.
-    pub(super) fn abdicate(&mut self) {
+    /// Ends a leader in an orderly way, and starts another collector; or begins shards of another number.
+    pub(super) fn retire_leader(&mut self) {
+        if self.story.shards && self.choices().chance(RENUMBERED) {
+            self.renumber_shards();
+        } else {
+            self.abdicate();
+        }
+    }
+
+    fn abdicate(&mut self) {
         let Some(index) = self.moving_leader() else { return };
         let times = self.times(index);
         if let Some(candidate) = &mut self.collectors[index].candidate {

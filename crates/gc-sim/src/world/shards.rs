@@ -1,9 +1,10 @@
 //! Worlds in which the collectors are shards: all act at once, each on its own objects. They are suspended, die, are missing for a
-//! while, and their number changes while those of the former number still act.
+//! while, and their number changes while those of the former number still act. With an election, each shard has several candidates.
 
 use gc_ownership::Shard;
 
 use super::World;
+use super::election::collectors_of_shard;
 use crate::defects::Defect;
 use crate::random::Random;
 use crate::story::Story;
@@ -31,23 +32,25 @@ impl World<'_> {
         shard
     }
 
-    fn wanted(&self) -> impl Iterator<Item = Shard> + use<> {
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Shard> + use<> {
         let count = self.shards;
         (0..count).filter_map(move |index| Shard::new(index, count).ok())
     }
 
-    /// Returns the position of a collector of this shard, other than a suspended one.
-    fn acting(&self, shard: Shard) -> Option<usize> {
+    /// Returns the number of collectors of this shard, other than suspended ones.
+    fn moving_of(&self, shard: Shard) -> usize {
         let shard = self.planted_shard(shard);
-        self.collectors
+        let of_it = self
+            .collectors
             .iter()
-            .position(|collector| !collector.paused && collector.engine().config().shard == shard)
+            .filter(|collector| !collector.paused && collector.engine().config().shard == shard);
+        of_it.count()
     }
 
-    /// Begins every shard that is wanted and does not act.
-    pub(super) fn begin_missing_shards(&mut self) {
+    /// Begins every shard that is wanted and has fewer moving collectors than this.
+    pub(super) fn begin_missing_shards(&mut self, collectors: usize) {
         for shard in self.wanted() {
-            if self.acting(shard).is_none() {
+            for _ in self.moving_of(shard)..collectors {
                 self.begin_shard(shard);
             }
         }
@@ -84,7 +87,7 @@ impl World<'_> {
         for collector in &mut self.collectors {
             collector.paused = false;
         }
-        self.begin_missing_shards();
+        self.begin_missing_shards(1);
         self.note(|| "  suspended shards continue, and missing ones begin".to_owned());
     }
 
@@ -98,8 +101,10 @@ impl World<'_> {
         self.note(|| format!("the operator wants {count} shards"));
         self.end_former_shards(1_000 - ENDED_AT_ONCE, &mut random);
         for shard in self.wanted() {
-            if self.acting(shard).is_none() && random.chance(REPLACED_AT_ONCE) {
-                self.begin_shard(shard);
+            for _ in self.moving_of(shard)..collectors_of_shard(self.story) {
+                if random.chance(REPLACED_AT_ONCE) {
+                    self.begin_shard(shard);
+                }
             }
         }
     }
@@ -147,10 +152,10 @@ impl World<'_> {
         for collector in &mut self.collectors {
             collector.paused = false;
         }
-        self.begin_missing_shards();
+        self.begin_missing_shards(1);
     }
 
-    fn choices(&self) -> Random {
+    pub(super) fn choices(&self) -> Random {
         Random::new(self.story.seed ^ self.now.unsigned_abs() ^ self.born as u64)
     }
 }
