@@ -402,6 +402,16 @@ impl Oracle {
         Ok(())
     }
 
+    /// Notes that a collector has given up the answer to a request: it never learns that a DELETE was granted.
+    pub fn give_up(&mut self, flight: &Flight) {
+        if let Request::Delete { uid, .. } | Request::Guarded { uid, .. } = &flight.effect.request
+            && let Some(cost) = self.costs.get_mut(&(flight.part, uid.clone()))
+            && cost.granted.remove(&flight.collector).is_some()
+        {
+            cost.excused += 1;
+        }
+    }
+
     /// Checks the economy of policies. Two of them may want the same deletion, and a run may repeat what an earlier one could not
     /// delete; but none asks again for a deletion that it was granted.
     fn count_of_policy(&mut self, flight: &Flight, uid: &Uid, outcome: &Outcome) -> Result<(), Violation> {

@@ -52,6 +52,21 @@ fn elected_shards_decide_what_one_decides(from: u64) {
 /// an answer that the watch had overtaken showed a reference that another shard had removed (the last one).
 const ONCE_BROKEN: [u64; 4] = [2_000_643, 2_002_817, 2_004_783, 3_006_810];
 
+/// A seed of shards with elections: the only candidate of a shard gave up the answer to a DELETE with its Lease, and the oracle held a
+/// second one against it when it led again.
+const ONCE_BROKEN_ELECTED: [u64; 1] = [4_011_066];
+
+#[test]
+fn worlds_of_elected_shards_that_were_broken_once_are_not() {
+    for seed in ONCE_BROKEN_ELECTED {
+        let violation = run_seed(seed, ELECTED).violation;
+        assert!(
+            violation.is_none(),
+            "{violation:?}\n  repeat with: kubegc-sim --shards --elections --seed {seed}"
+        );
+    }
+}
+
 #[test]
 fn worlds_of_shards_that_were_broken_once_are_not() {
     for seed in ONCE_BROKEN {

@@ -130,6 +130,10 @@ impl World<'_> {
         if let Some(candidate) = &mut collector.candidate {
             candidate.stand_by(times, &mut self.network);
         }
+        let unread = collector.returns.iter().map(|answer| &answer.flight);
+        for flight in unread.filter(|flight| changes(&flight.effect.request)) {
+            self.oracle.give_up(flight);
+        }
         let given_up = collector.lose("given up", |flight| changes(&flight.effect.request));
         self.adrift.extend(given_up.into_iter().filter(|flight| flight.handed && random.chance(500)));
         self.report.note_happened("lost leases with a graph kept");
