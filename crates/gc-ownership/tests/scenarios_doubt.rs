@@ -4,7 +4,7 @@
 mod support;
 
 use gc_ownership::Config;
-use gc_types::PropagationPolicy::{Background, Orphan};
+use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
     Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId, ResourceInfo, ResourceVersion,
     Timestamp, Uid,
@@ -387,6 +387,38 @@ fn a_dependent_that_one_list_left_out_is_orphaned_as_well() {
         let expected = ["read Pod/p@n", "owners Pod/p@n []", "unfinalize Secret/a@n orphan"];
         assert_eq!(bench.take_log(), expected, "known before: {was_known}");
         assert_eq!(bench.world(), ["Pod/p@n"]);
+    }
+}
+
+/// A list omitted an owner that waits, and no event will ever show it: a read about its dependent does. Before or after it was known.
+#[test]
+fn an_owner_that_one_list_left_out_ends_its_deletion() {
+    for (policy, expected) in [
+        (Orphan, ["read Secret/a@n", "owners Pod/p@n []", "read Secret/a@n", "unfinalize Secret/a@n orphan"]),
+        (
+            Foreground,
+            [
+                "read Secret/a@n",
+                "delete Pod/p@n Background",
+                "read Secret/a@n",
+                "unfinalize Secret/a@n foregroundDeletion",
+            ],
+        ),
+    ] {
+        for was_known in [true, false] {
+            let mut bench = Bench::new();
+            if was_known {
+                bench.add("Secret/a@n", &[]);
+            } else {
+                bench.model.put(object("Secret/a@n", &[]));
+            }
+            bench.lag("Secret");
+            bench.model.delete(&key("Secret/a@n"), Some(policy));
+            lie(&mut bench, "Secret", &[]);
+            bench.add("Pod/p@n", &["Secret/a"]).run_for(60_000);
+            let log = bench.take_log();
+            assert_eq!(log, expected, "{policy:?}, known before: {was_known}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::Engine;
 use super::absent::Claim;
 use super::effects::{Context, HeldLanes, PendingEffect};
 use super::identity::Identity;
+use super::observe::Source;
 use super::verifications::{Finding, Verification};
 use crate::graph::{CLUSTER, EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
 
@@ -148,6 +149,7 @@ impl Engine {
             && object.uid == *uid
         {
             self.waiting_confirmed(identity, object);
+            self.missed_owner_found(identity, object);
         }
         let answer = (uid, outcome);
         if self.verifications.answered(identity, answer, needed, &self.config, &mut self.clock) {
@@ -175,6 +177,21 @@ impl Engine {
                 self.verifications.forget(identity, &mut self.clock);
                 self.enqueue_claimants(identity);
             }
+        }
+    }
+
+    /// Handles a live read that found an owner which waits for us, and which the watch of its resource should have shown: no event would
+    /// ever show it, and it would wait for ever. So it counts as shown, and is read once more, because its removal may have been
+    /// delivered while this read was in flight. Owners that live are read again from time to time instead: that watch may miss their
+    /// removal as well.
+    fn missed_owner_found(&mut self, identity: &Identity, object: &ObservedObject) {
+        let waits = object.deletion.deleting && (object.deletion.orphan || object.deletion.foreground);
+        let state = self.graph.resources.get(identity.resource);
+        let should_be_known = object.key.resource == self.graph.resource_id(identity.resource)
+            && state.is_some_and(|state| state.synced && state.should_have_shown(object.resource_version));
+        if waits && should_be_known && !self.graph.has(identity.owner, Flag::OBSERVED) {
+            self.observed(object, Source::Answer);
+            self.reread(identity.owner);
         }
     }
 

@@ -68,6 +68,15 @@ impl Resource {
     pub(crate) fn should_have_listed(&self, version: ResourceVersion) -> bool {
         self.info.comparable_versions && version != ResourceVersion::UNKNOWN && version <= self.listed
     }
+
+    /// Reports whether the list or the events of the watch should have shown an unknown object: they left it out, or it was removed
+    /// since.
+    pub(crate) fn should_have_shown(&self, version: ResourceVersion) -> bool {
+        self.should_have_listed(version)
+            || self.info.comparable_versions
+                && version != ResourceVersion::UNKNOWN
+                && version <= self.progress
+    }
 }
 
 /// Group and plural name of a resource.
