@@ -369,7 +369,7 @@ impl Mvcc {
                 record
                     .older
                     .get_or_insert_default()
-                    .push(SupersededVersion { version, until: change.revision });
+                    .push_back(SupersededVersion { version, until: change.revision });
             }
             self.log_bytes += kept_bytes(change);
             self.log.push_back(Arc::clone(change));

@@ -1,5 +1,6 @@
 //! The versions of one key in the multi-version map.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,9 +11,10 @@ use gc_store_api::{Key, KeyValue, Revision};
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) current: Option<Version>,
-    /// Superseded versions, oldest first; boxed twice because most keys have none.
+    /// Superseded versions, oldest first; boxed because most keys have none. They are forgotten from the front: the versions of a Lease
+    /// would all move with each write.
     #[allow(clippy::box_collection)]
-    pub(crate) older: Option<Box<Vec<SupersededVersion>>>,
+    pub(crate) older: Option<Box<VecDeque<SupersededVersion>>>,
 }
 
 #[derive(Debug)]
