@@ -20,7 +20,7 @@ use support::{Kubegc, repository};
 const CONTROLLERS: &str = "--controllers=*,-kube-scheduler,-simulated-nodes,-simulated-provisioner,\
                            -node-lifecycle-controller,-taint-eviction-controller";
 
-/// Scenarios that each test plays one after the other, by the beginnings of their names.
+/// Scenarios that are played one after the other, by the beginnings of their names.
 const DEPLOYMENTS: &[&str] = &["deployment-", "replicaset-", "replicationcontroller-"];
 const JOBS: &[&str] = &["job-", "cronjob-"];
 const OTHERS: &[&str] =
@@ -123,19 +123,17 @@ fn compare(names: &[&str]) {
     assert_eq!(differs, [] as [String; 0], "{text}");
 }
 
+/// The groups are played at once, each on a server of its own: their steps mostly wait for the clock.
 #[test]
-fn deployments_and_their_sets_have_upstreams_histories() {
-    compare(DEPLOYMENTS);
-}
-
-#[test]
-fn jobs_have_upstreams_histories() {
-    compare(JOBS);
-}
-
-#[test]
-fn the_other_workloads_have_upstreams_histories() {
-    compare(OTHERS);
+fn workloads_have_upstreams_histories() {
+    std::thread::scope(|scope| {
+        let groups = [DEPLOYMENTS, JOBS, OTHERS].map(|names| scope.spawn(|| compare(names)));
+        for group in groups {
+            if let Err(panic) = group.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
 }
 
 /// Different values in a recorded history, another order, or an additional object are noticed.
@@ -161,7 +159,7 @@ fn a_history_that_was_changed_is_noticed() {
     }
 }
 
-/// Every scenario is in one of the tests above, and has been recorded.
+/// Every scenario is in one of the groups above, and has been recorded.
 #[test]
 fn every_scenario_is_played_and_recorded() {
     let read = |name: &str| std::fs::read_to_string(folder().join(name)).unwrap();
