@@ -215,7 +215,6 @@ impl Space {
         if released {
             tracing::error!("the disk is full: only deletions are written until there is space again");
             self.is_full.store(true, Ordering::Relaxed);
-            self.freed = false;
         }
         released
     }
