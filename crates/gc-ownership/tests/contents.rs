@@ -6,10 +6,10 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use gc_ownership::{Config, Leaf, NodeView, PlanError, Progress, Stage, StageEnd, Stray};
+use gc_ownership::{Config, Leaf, NodeView, PlanError, Progress, Stage, StageEnd, Stats, Stray};
 use gc_types::PropagationPolicy::{self, Background, Foreground, Orphan};
-use gc_types::{ObservedObject, Recreator, Request, Uid};
-use support::{Bench, info, key, object, owner, refused, resource, show};
+use gc_types::{Event, ObservedObject, Recreator, Request, Timestamp, Uid};
+use support::{Bench, failed, info, key, object, owner, refused, resource, show};
 
 /// Builds a graph with everything that lists tell apart; nothing of it is collected yet.
 fn place() -> Bench {
@@ -338,4 +338,33 @@ fn a_second_delete_of_an_object_that_waits_changes_nothing_in_the_model() {
         assert!(bench.model.delete(&key("Secret/a@n"), None).is_none(), "{policy:?}");
         assert!(bench.model.delete(&key("Secret/a@n"), Some(Background)).is_some(), "{policy:?}");
     }
+}
+
+/// All figures at once, so that each is of its own.
+#[test]
+fn statistics_count_what_they_say() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).add_held("Pod/q@n", &["Secret/a!"]);
+    bench
+        .add("Pod/far@n", &["example.com/v1:Gadget/g", "example.com/v1:Gadget/h", "example.com/v1:Widget/g"]);
+    bench.drain();
+    bench.script("delete Pod/p@n Background", &[failed()]).delete("Secret/a@n", Foreground);
+    while let Some(effect) = bench.next_effect() {
+        bench.perform(&effect);
+    }
+    bench.now += 1;
+    bench.engine.handle(Event::Tick(Timestamp(bench.now)));
+    let expected = Stats {
+        objects: 4,
+        virtual_owners: 2,
+        references: 5,
+        retrying: 1,
+        waiting_owners: 1,
+        oldest_waiting_milliseconds: 1,
+        unknown_kind_references: 3,
+        deletions: 1,
+        retries: 1,
+        ..Stats::default()
+    };
+    assert_eq!(bench.engine.stats(), expected);
 }

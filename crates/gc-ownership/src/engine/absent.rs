@@ -90,3 +90,55 @@ impl AbsentOwners {
         self.by_use.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(uid: &str, resource: u32) -> Claim {
+        Claim { uid: Uid::new(uid), resource: ResourceId(resource), namespace: "n".into(), name: uid.into() }
+    }
+
+    /// Returns which of these claims are remembered, without using any.
+    fn known(absent: &AbsentOwners) -> Vec<&str> {
+        let known: Vec<&str> = absent.proofs.keys().map(|claim| &*claim.name).collect();
+        let mut used: Vec<&str> = absent.by_use.iter().map(|(_, claim)| &*claim.name).collect();
+        used.sort_unstable();
+        assert_eq!(known, used, "both tables have the same claims");
+        known
+    }
+
+    #[test]
+    fn the_least_recently_used_proof_makes_room() {
+        let mut absent = AbsentOwners::new(3);
+        for (at, uid) in [(1, "a"), (2, "b"), (3, "c")] {
+            absent.remember(claim(uid, 0), Timestamp(at));
+        }
+        assert_eq!(known(&absent), ["a", "b", "c"], "there is room for three");
+        assert_eq!(absent.recall(&claim("a", 0)), Some(Timestamp(1)));
+        absent.remember(claim("b", 0), Timestamp(4));
+        assert_eq!(absent.recall(&claim("?", 0)), None);
+        absent.remember(claim("d", 0), Timestamp(5));
+        assert_eq!(known(&absent), ["a", "b", "d"], "c was used least recently");
+        absent.remember(claim("e", 0), Timestamp(6));
+        assert_eq!(known(&absent), ["b", "d", "e"], "then a");
+        assert_eq!(absent.recall(&claim("b", 0)), Some(Timestamp(4)), "the newer proof counts");
+    }
+
+    #[test]
+    fn proofs_are_forgotten_by_owner_by_resource_and_all() {
+        let mut absent = AbsentOwners::new(9);
+        assert!(absent.is_empty());
+        for (uid, resource) in [("a", 0), ("a", 1), ("b", 0), ("c", 2)] {
+            absent.remember(claim(uid, resource), Timestamp(1));
+        }
+        absent.forget(&Uid::new("a"));
+        assert_eq!(known(&absent), ["b", "c"]);
+        absent.forget_in(&BTreeSet::from([ResourceId(2), ResourceId(7)]));
+        assert_eq!(known(&absent), ["b"]);
+        assert!(!absent.is_empty());
+        absent.clear();
+        assert_eq!(known(&absent), [""; 0]);
+        assert!(absent.is_empty());
+    }
+}

@@ -152,3 +152,23 @@ impl Retries {
         missing.map(|item| format!("node {item} is withheld and not in the table of what is put off"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first retries are free, then one starts in each interval, and none waits longer than the bound.
+    #[test]
+    fn retries_share_a_rate() {
+        let config = Config {
+            retry_interval_milliseconds: 10,
+            retry_burst: 3,
+            retry_shared_longest_milliseconds: 25,
+            ..Config::default()
+        };
+        let mut retries = Retries::default();
+        let delays: Vec<i64> = (0..7).map(|_| retries.shared_delay(&config, Timestamp(1_000))).collect();
+        assert_eq!(delays, [0, 0, 0, 10, 20, 25, 25]);
+        assert_eq!(retries.shared_delay(&config, Timestamp(1_030)), 0, "time passes");
+    }
+}
