@@ -345,25 +345,27 @@ fn a_second_delete_of_an_object_that_waits_changes_nothing_in_the_model() {
 fn statistics_count_what_they_say() {
     let mut bench = Bench::new();
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).add_held("Pod/q@n", &["Secret/a!"]);
+    bench.add("Pod/r@n", &["Secret/a!"]);
     bench
         .add("Pod/far@n", &["example.com/v1:Gadget/g", "example.com/v1:Gadget/h", "example.com/v1:Widget/g"]);
     bench.drain();
-    bench.script("delete Pod/p@n Background", &[failed()]).delete("Secret/a@n", Foreground);
+    bench.script("delete Pod/p@n Background", &[failed()]).script("delete Pod/r@n Background", &[failed()]);
+    bench.delete("Secret/a@n", Foreground);
     while let Some(effect) = bench.next_effect() {
         bench.perform(&effect);
     }
     bench.now += 1;
     bench.engine.handle(Event::Tick(Timestamp(bench.now)));
     let expected = Stats {
-        objects: 4,
+        objects: 5,
         virtual_owners: 2,
-        references: 5,
-        retrying: 1,
+        references: 6,
+        retrying: 2,
         waiting_owners: 1,
         oldest_waiting_milliseconds: 1,
         unknown_kind_references: 3,
         deletions: 1,
-        retries: 1,
+        retries: 2,
         ..Stats::default()
     };
     assert_eq!(bench.engine.stats(), expected);
