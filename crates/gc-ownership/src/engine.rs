@@ -313,7 +313,7 @@ impl Engine {
                 broken.push(format!("node {node}: it is not so whether something was asked about it"));
             }
             let deletion = self.graph.deletion(node);
-            let should = deletion.deleting && (deletion.foreground || deletion.orphan);
+            let should = deletion.waits_for_dependents();
             let counted = self
                 .graph
                 .dependents_of(node)

@@ -2,7 +2,7 @@
 
 mod support;
 
-use gc_sim::runner::{run_seed, run_seeds};
+use gc_sim::runner::run_seeds;
 use gc_sim::world::Options;
 
 /// Number of worlds in one test.
@@ -58,21 +58,12 @@ const ONCE_BROKEN_ELECTED: [u64; 1] = [4_011_066];
 
 #[test]
 fn worlds_of_elected_shards_that_were_broken_once_are_not() {
-    for seed in ONCE_BROKEN_ELECTED {
-        let violation = run_seed(seed, ELECTED).violation;
-        assert!(
-            violation.is_none(),
-            "{violation:?}\n  repeat with: kubegc-sim --shards --elections --seed {seed}"
-        );
-    }
+    support::assert_mended(&ONCE_BROKEN_ELECTED, ELECTED, "--shards --elections ");
 }
 
 #[test]
 fn worlds_of_shards_that_were_broken_once_are_not() {
-    for seed in ONCE_BROKEN {
-        let violation = run_seed(seed, SHARDS).violation;
-        assert!(violation.is_none(), "{violation:?}\n  repeat with: kubegc-sim --shards --seed {seed}");
-    }
+    support::assert_mended(&ONCE_BROKEN, SHARDS, "--shards ");
 }
 
 #[test]

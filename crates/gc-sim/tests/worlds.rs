@@ -64,10 +64,7 @@ const ONCE_BROKEN: [u64; 56] = [
 
 #[test]
 fn worlds_that_were_broken_once_are_not() {
-    for seed in ONCE_BROKEN {
-        let violation = run_seed(seed, Options::default()).violation;
-        assert!(violation.is_none(), "{violation:?}\n  repeat with: kubegc-sim --seed {seed}");
-    }
+    support::assert_mended(&ONCE_BROKEN, Options::default(), "");
 }
 
 /// Each number is about half of the frequency when it was written down.

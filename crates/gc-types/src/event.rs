@@ -51,6 +51,14 @@ pub struct DeletionState {
     pub foreign_finalizers: bool,
 }
 
+impl DeletionState {
+    /// Reports whether the object waits for its dependents, to be deleted or to be orphaned.
+    #[must_use]
+    pub fn waits_for_dependents(self) -> bool {
+        self.deleting && (self.foreground || self.orphan)
+    }
+}
+
 /// Metadata of one object that decisions need; nothing else of an object is ever stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {

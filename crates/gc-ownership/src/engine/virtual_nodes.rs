@@ -185,11 +185,13 @@ impl Engine {
     /// delivered while this read was in flight. Owners that live are read again from time to time instead: that watch may miss their
     /// removal as well.
     fn missed_owner_found(&mut self, identity: &Identity, object: &ObservedObject) {
-        let waits = object.deletion.deleting && (object.deletion.orphan || object.deletion.foreground);
         let state = self.graph.resources.get(identity.resource);
         let should_be_known = object.key.resource == self.graph.resource_id(identity.resource)
             && state.is_some_and(|state| state.synced && state.should_have_shown(object.resource_version));
-        if waits && should_be_known && !self.graph.has(identity.owner, Flag::OBSERVED) {
+        if object.deletion.waits_for_dependents()
+            && should_be_known
+            && !self.graph.has(identity.owner, Flag::OBSERVED)
+        {
             self.observed(object, Source::Answer);
             self.reread(identity.owner);
         }

@@ -41,7 +41,7 @@ impl Engine {
     /// Updates the table of waiting owners with an observation of one. `is_shown` is true for a response to a request of ours.
     pub(super) fn update_waiting(&mut self, node: NodeId, is_shown: bool) {
         let deletion = self.graph.deletion(node);
-        let should = deletion.deleting && (deletion.foreground || deletion.orphan);
+        let should = deletion.waits_for_dependents();
         match self.waiting.get(&node) {
             Some(waiting) if should && waiting.orphan == deletion.orphan => {}
             Some(_) => {
@@ -100,8 +100,10 @@ impl Engine {
     pub(super) fn shown(&mut self, node: NodeId, object: &ObservedObject) {
         let deletion = object.deletion;
         let Some(waiting) = self.waiting.get_mut(&node) else { return };
-        let waits = deletion.deleting && (deletion.foreground || deletion.orphan);
-        if waits && waiting.orphan == deletion.orphan && !std::mem::replace(&mut waiting.is_shown, true) {
+        if deletion.waits_for_dependents()
+            && waiting.orphan == deletion.orphan
+            && !std::mem::replace(&mut waiting.is_shown, true)
+        {
             self.enqueue_dependents(node);
             self.enqueue(node);
         }

@@ -72,10 +72,9 @@ impl Resource {
     /// Reports whether the list or the events of the watch should have shown an unknown object: they left it out, or it was removed
     /// since.
     pub(crate) fn should_have_shown(&self, version: ResourceVersion) -> bool {
-        self.should_have_listed(version)
-            || self.info.comparable_versions
-                && version != ResourceVersion::UNKNOWN
-                && version <= self.progress
+        self.info.comparable_versions
+            && version != ResourceVersion::UNKNOWN
+            && version <= self.listed.max(self.progress)
     }
 }
 
