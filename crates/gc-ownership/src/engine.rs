@@ -13,6 +13,8 @@ mod outcomes;
 mod retry;
 mod ring;
 mod sight;
+#[cfg(test)]
+mod tests;
 mod verdict;
 mod verifications;
 mod virtual_nodes;

@@ -9,6 +9,8 @@ mod names;
 mod recreators;
 mod resources;
 mod slab;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -542,9 +544,7 @@ impl Graph {
             if edge.next != NONE {
                 self.edges.get_mut(edge.next).previous = edge.previous;
             }
-            if edge.flags & EdgeFlag::NAME_DIFFERS != 0 {
-                self.edge_names.remove(&cursor);
-            }
+            self.edge_names.remove(&cursor);
             self.kinds.release(edge.kind);
             self.edges.remove(cursor);
             unlinked

@@ -70,3 +70,54 @@ impl Clock {
         self.timers.iter().map(|(_, timer)| timer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_expire_in_order_and_time_never_goes_back() {
+        let read =
+            || Timer::OwnerRead(Identity { owner: 7, resource: 0, namespace: "n".into(), name: "a".into() });
+        let mut clock = Clock::default();
+        let set = [
+            (5, Timer::Item(1)),
+            (3, read()),
+            (9, Timer::Barrier(2)),
+            (5, Timer::GiveUp(1)),
+            (7, Timer::Item(1)),
+        ];
+        for (due, timer) in set {
+            clock.set(Timestamp(due), timer);
+        }
+        clock.cancel(Timestamp(7), Timer::Item(1));
+        clock.cancel(Timestamp(6), Timer::Barrier(2));
+        assert_eq!(
+            (clock.next(), clock.pop_expired()),
+            (Some(Timestamp(3)), None),
+            "it is too early for all"
+        );
+        let mut expired = |now: i64| {
+            clock.advance(Timestamp(now));
+            let timers: Vec<Timer> = std::iter::from_fn(|| clock.pop_expired()).collect();
+            (clock.now(), timers)
+        };
+        assert_eq!(expired(5), (Timestamp(5), vec![read(), Timer::Item(1), Timer::GiveUp(1)]));
+        assert_eq!(expired(4), (Timestamp(5), vec![]));
+        assert_eq!(expired(9), (Timestamp(9), vec![Timer::Barrier(2)]));
+        assert_eq!(clock.next(), None);
+    }
+
+    #[test]
+    fn reads_of_owners_are_cancelled_and_nothing_else() {
+        let mut clock = Clock::default();
+        let others = [Timer::StartUp, Timer::Item(1), Timer::GiveUp(2), Timer::Barrier(3)];
+        for (due, timer) in (0..).zip(others.iter().cloned()) {
+            let read = Identity { owner: 7, resource: 0, namespace: "n".into(), name: "a".into() };
+            clock.set(Timestamp(due), timer);
+            clock.set(Timestamp(due), Timer::OwnerRead(read));
+        }
+        clock.cancel_owner_reads();
+        assert_eq!(clock.timers().cloned().collect::<Vec<_>>(), others);
+    }
+}

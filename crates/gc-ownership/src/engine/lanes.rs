@@ -115,3 +115,89 @@ impl Lanes {
         idle
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns all that waits, in the order of turns, as (lane, item).
+    fn drain(lanes: &mut Lanes) -> Vec<(NodeId, NodeId)> {
+        std::iter::from_fn(|| lanes.pop()).collect()
+    }
+
+    #[test]
+    fn lanes_take_turns() {
+        let mut lanes = Lanes::default();
+        for (lane, item) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (3, 31)] {
+            lanes.push(lane, item);
+        }
+        assert_eq!((lanes.queued(), lanes.is_idle(1), lanes.is_idle(4)), (6, false, true));
+        assert_eq!(lanes.pop(), Some((1, 10)));
+        lanes.push(1, 13);
+        assert_eq!(drain(&mut lanes), [(2, 20), (3, 30), (1, 11), (3, 31), (1, 12), (1, 13)]);
+        assert_eq!((lanes.queued(), lanes.is_idle(1)), (0, true));
+    }
+
+    #[test]
+    fn a_lane_is_idle_when_its_last_request_is_answered() {
+        let mut lanes = Lanes::default();
+        lanes.push(1, 10);
+        assert_eq!(lanes.pop(), Some((1, 10)));
+        lanes.started(1);
+        lanes.started(1);
+        lanes.finished(1);
+        assert!(!lanes.is_idle(1), "one of two is in flight");
+        lanes.push(1, 11);
+        lanes.finished(1);
+        assert!(!lanes.is_idle(1), "one waits");
+        assert_eq!(drain(&mut lanes), [(1, 11)]);
+        assert!(lanes.is_idle(1));
+        lanes.finished(9);
+        assert!(lanes.is_idle(9), "nothing was in flight there");
+    }
+
+    /// The slots of nodes that were removed count neither as waiting nor for ever.
+    #[test]
+    fn empty_slots_are_dropped() {
+        let mut lanes = Lanes::default();
+        for item in 0..2_000 {
+            lanes.push(item % 3, item);
+        }
+        lanes.started(2);
+        for item in 0..1_025 {
+            assert!(!lanes.has_many_vacancies(), "{item}");
+            lanes.vacated();
+        }
+        assert_eq!((lanes.queued(), lanes.places()), (975, (2_000, 1_025)));
+        assert!(lanes.has_many_vacancies());
+        // Those that are left are all in lane 1.
+        let is_left = |item: NodeId| item >= 1_025 && item % 3 == 1;
+        assert_eq!(lanes.retain(is_left), [0]);
+        let left: Vec<(NodeId, NodeId)> =
+            (0..2_000).filter(|&item| is_left(item)).map(|item| (1, item)).collect();
+        assert_eq!((lanes.queued(), lanes.places()), (left.len(), (left.len(), 0)));
+        assert_eq!(
+            [0, 1, 2].map(|lane| lanes.is_idle(lane)),
+            [true, false, false],
+            "2 has a request in flight"
+        );
+        lanes.vacated();
+        lanes.skipped();
+        lanes.skipped();
+        assert_eq!(lanes.places(), (left.len(), 0));
+        assert_eq!(drain(&mut lanes), left);
+    }
+
+    #[test]
+    fn a_long_queue_may_have_as_many_empty_slots_as_others() {
+        let mut lanes = Lanes::default();
+        for item in 0..5_000 {
+            lanes.push(0, item);
+        }
+        let empty = (0..5_000).position(|_| {
+            lanes.vacated();
+            lanes.has_many_vacancies()
+        });
+        assert_eq!(empty, Some(2_500), "more than half");
+    }
+}

@@ -68,7 +68,7 @@ impl Engine {
         }
         self.recount_blocking();
         for node in self.graph.slots() {
-            if self.graph.has(node, Flag::OBSERVED) && self.needs_turn(node) {
+            if self.needs_turn(node) {
                 self.enqueue(node);
             }
         }

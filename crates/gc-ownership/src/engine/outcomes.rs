@@ -59,12 +59,7 @@ impl Engine {
             }
             return;
         }
-        let outcome = match outcome {
-            Outcome::Found(found) if found.uid != *uid => {
-                self.unless_crossed(Outcome::Found(found), self.graph.resource(node))
-            }
-            outcome => outcome,
-        };
+        let outcome = self.unless_crossed(outcome, self.graph.resource(node));
         let deletion = self.graph.deletion(node);
         let is_told_of = deletion.deleting && !deletion.foreground;
         if action == Action::Finalizer && !deletion.orphan && !is_told_of {

@@ -64,6 +64,11 @@ impl<K: Ord + Clone> Interner<K> {
         self.entries.get(id as usize).and_then(|entry| entry.as_ref().map(|(text, _)| text))
     }
 
+    /// Returns the number of every text with its users.
+    pub(crate) fn users(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.iter().map(|(id, _, users)| (id, users))
+    }
+
     /// Returns every text with its number and users, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &K, u32)> {
         self.entries.iter().enumerate().filter_map(|(id, entry)| {
@@ -83,5 +88,25 @@ pub(crate) struct KindText {
 impl From<&KindText> for KindText {
     fn from(text: &KindText) -> Self {
         text.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_kept_for_its_users_and_its_number_is_reused() {
+        let mut texts: Interner<Arc<str>> = Interner::new();
+        assert_eq!(["a", "b", "a"].map(|text| texts.intern(text)), [0, 1, 0]);
+        assert!(!texts.release(0), "it has another user");
+        assert_eq!((texts.get(0).map(|text| &**text), texts.find("a")), (Some("a"), Some(0)));
+        assert!(texts.release(0));
+        assert_eq!((texts.get(0), texts.find("a")), (None, None));
+        assert!(!texts.release(0) && !texts.release(9), "nothing is there");
+        assert_eq!(["c", "d", "b"].map(|text| texts.intern(text)), [0, 2, 1]);
+        let all: Vec<(u32, &str, u32)> = texts.iter().map(|(id, text, users)| (id, &**text, users)).collect();
+        assert_eq!(all, [(0, "c", 1), (1, "b", 2), (2, "d", 1)]);
+        assert_eq!(texts.users().collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 1)]);
     }
 }

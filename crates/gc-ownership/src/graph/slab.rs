@@ -61,3 +61,26 @@ impl<T: Copy> Slab<T> {
         self.used as usize - self.free.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_across_chunks_and_freed_slots_are_reused() {
+        let mut slab = Slab::new();
+        for value in 0..10_000_u32 {
+            assert_eq!(slab.insert(value * 3), value);
+        }
+        assert!((0..10_000).all(|slot| *slab.get(slot) == slot * 3));
+        assert_eq!((slab.slots(), slab.len()), (10_000, 10_000));
+        for slot in [5_000, 3] {
+            slab.remove(slot);
+        }
+        assert_eq!((slab.slots(), slab.len()), (10_000, 9_998));
+        assert_eq!([1, 2, 3].map(|value| slab.insert(value)), [3, 5_000, 10_000]);
+        *slab.get_mut(4_096) = 7;
+        assert_eq!([3, 5_000, 10_000, 4_096, 4_095].map(|slot| *slab.get(slot)), [1, 2, 3, 7, 12_285]);
+        assert_eq!((slab.slots(), slab.len()), (10_001, 10_001));
+    }
+}

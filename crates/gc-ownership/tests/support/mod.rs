@@ -131,7 +131,8 @@ pub fn show_request(request: &Request) -> String {
         Request::RemoveFinalizer { key, finalizer, .. } => format!("unfinalize {} {finalizer}", show(key)),
         Request::Read { key } => format!("read {}", show(key)),
         Request::Barrier { resource, namespace, .. } => {
-            format!("barrier {} {}", KINDS[resource.0 as usize].1, namespace.as_deref().unwrap_or("*"))
+            let plural = KINDS.get(resource.0 as usize).map_or("others", |row| row.1);
+            format!("barrier {plural} {}", namespace.as_deref().unwrap_or("*"))
         }
         Request::RecordEvent(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
         Request::Guarded { key, change, .. } => format!("change {} {change:?}", show(key)),

@@ -1,0 +1,234 @@
+//! Kinds that come and go, and what the removal of a definition proves.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
+
+mod support;
+
+use gc_ownership::Config;
+use gc_types::PropagationPolicy::Orphan;
+use gc_types::{
+    Event, Gvr, ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,
+};
+use support::{Bench, LONG, info, key, object, resource};
+
+/// Returns the resource of definitions.
+fn definitions() -> ResourceInfo {
+    ResourceInfo {
+        id: ResourceId(100),
+        gvr: Gvr {
+            group: "apiextensions.k8s.io".into(),
+            version: "v1".into(),
+            resource: "customresourcedefinitions".into(),
+        },
+        kind: "CustomResourceDefinition".into(),
+        ..info("Node")
+    }
+}
+
+/// Returns a bench that also watches definitions, of which these exist.
+fn bench(defined: &[&str]) -> Bench {
+    let mut bench = Bench::new();
+    let definitions = definitions();
+    bench.engine.handle(Event::ResourceServed(definitions.clone()));
+    bench.engine.handle(Event::ListStarted(definitions.id));
+    for name in defined {
+        bench.engine.handle(Event::Observed(ObservedObject {
+            resource_version: ResourceVersion(1),
+            ..definition(name, name)
+        }));
+    }
+    let resource_version = ResourceVersion(1);
+    bench.engine.handle(Event::Synced { resource: definitions.id, resource_version });
+    bench
+}
+
+fn definition(name: &str, uid: &str) -> ObservedObject {
+    let key = ObjectKey { resource: definitions().id, namespace: "".into(), name: name.into() };
+    ObservedObject { key, uid: Uid::new(uid), ..object("Node/any", &[]) }
+}
+
+fn removed(bench: &Bench, object: &ObservedObject) -> Event {
+    let resource_version = ResourceVersion(bench.model.version().0 + 1_000);
+    Event::Removed { key: object.key.clone(), uid: object.uid.clone(), resource_version }
+}
+
+/// Returns how long an owner that orphans a Deployment waits for it after the kind was withdrawn and these events, milliseconds.
+fn wait_for_deployments(bench: &mut Bench, events: impl Fn(&Bench) -> Vec<Event>) -> i64 {
+    bench.add("Secret/a@n", &[]).add("Deployment/d@n", &["Secret/a"]).drain();
+    bench.script("owners Deployment/d@n []", &[support::failed()]);
+    bench.delete("Secret/a@n", Orphan);
+    bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+    for event in events(bench) {
+        bench.engine.handle(event);
+    }
+    let begun = bench.now;
+    while bench.engine.stats().waiting_owners > 0 && bench.now < begun + LONG {
+        bench.run_for(1_000);
+    }
+    bench.now - begun
+}
+
+/// Only the removal of the definition itself shows that none of its objects is left: not that of an object of the same name while
+/// the definition is known to exist, of another definition, or of another kind of object.
+#[test]
+fn only_the_removal_of_its_definition_ends_the_wait_for_a_kind() {
+    type Events = fn(&Bench) -> Vec<Event>;
+    let longest = Config::default().withdrawn_wait_milliseconds;
+    let rows: [(&str, &[&str], Events, i64); 8] = [
+        ("nothing", &["deployments.apps"], |_| vec![], longest),
+        (
+            "its definition",
+            &["deployments.apps"],
+            |bench| vec![removed(bench, &definition("deployments.apps", "deployments.apps"))],
+            1_000,
+        ),
+        (
+            "its definition, which was unknown",
+            &["pods.other"],
+            |bench| vec![removed(bench, &definition("deployments.apps", "unknown"))],
+            1_000,
+        ),
+        (
+            "a former definition of that name",
+            &["deployments.apps"],
+            |bench| vec![removed(bench, &definition("deployments.apps", "former"))],
+            longest,
+        ),
+        (
+            "another definition",
+            &["deployments.apps", "pods.apps"],
+            |bench| vec![removed(bench, &definition("pods.apps", "pods.apps"))],
+            longest,
+        ),
+        (
+            "an unknown definition of another group",
+            &[],
+            |bench| vec![removed(bench, &definition("deployments.other", "unknown"))],
+            longest,
+        ),
+        (
+            "a name without a group",
+            &[],
+            |bench| vec![removed(bench, &definition("deployments", "unknown"))],
+            longest,
+        ),
+        (
+            "another object of that name",
+            &[],
+            |bench| vec![removed(bench, &object("Node/deployments.apps", &[]))],
+            longest,
+        ),
+    ];
+    for (name, defined, events, expected) in rows {
+        let waited = wait_for_deployments(&mut bench(defined), events);
+        assert_eq!(waited / 1_000, expected / 1_000, "{name}");
+    }
+}
+
+/// An owner that is marked after a kind was withdrawn waits for it as well, if that was a short time ago: a stale list may have shown
+/// it as it was before.
+#[test]
+fn an_owner_that_orphans_waits_for_kinds_that_were_withdrawn_lately() {
+    let longest = Config::default().withdrawn_wait_milliseconds;
+    type Change = fn(&mut Bench);
+    let rows: [(&str, i64, Change, bool); 5] = [
+        ("just now", 0, |_| (), true),
+        ("just within the time", longest - 1, |_| (), true),
+        ("long ago", longest, |_| (), false),
+        ("served again", 0, |bench| bench.engine.handle(Event::ResourceServed(info("Deployment"))), false),
+        (
+            "its definition was removed",
+            0,
+            |bench| {
+                let event = removed(bench, &definition("deployments.apps", "deployments.apps"));
+                bench.engine.handle(event);
+            },
+            false,
+        ),
+    ];
+    for (name, pause, change, waits) in rows {
+        let mut bench = bench(&["deployments.apps"]);
+        bench.add("Secret/a@n", &[]).drain();
+        bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+        bench.run_for(pause);
+        change(&mut bench);
+        if bench.engine.stats().unsynced_resources > 0 {
+            bench.sync("Deployment");
+        }
+        bench.delete("Secret/a@n", Orphan).run_for(60_000);
+        assert_eq!(bench.engine.stats().waiting_owners, usize::from(waits), "{name}");
+    }
+    // A kind that was never watched has no objects that come back with it.
+    let mut bench = bench(&[]);
+    let unwatched = ResourceInfo { watched: false, ..info("Deployment") };
+    bench.engine.handle(Event::ResourceServed(unwatched));
+    bench.add("Secret/a@n", &[]).drain();
+    bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+    bench.delete("Secret/a@n", Orphan).run_for(60_000);
+    assert_eq!(bench.engine.stats().waiting_owners, 0);
+}
+
+/// If the definition of a kind is removed too, the reported removal of an owner needs no read; if it is only withdrawn, it does,
+/// unless nothing watches definitions.
+#[test]
+fn the_removal_of_an_owner_needs_no_read_if_its_kind_is_removed() {
+    for (watches_definitions, is_defined, reads) in
+        [(true, true, true), (true, false, false), (false, false, false)]
+    {
+        let mut bench = if watches_definitions { bench(&["deployments.apps"]) } else { Bench::new() };
+        bench.log_confirmations = true;
+        bench.add("Deployment/d@n", &[]).add("Pod/p@n", &["Deployment/d"]).drain();
+        // Both are in one batch, and the kind goes first or last.
+        let gone = bench.model.force_remove(&key("Deployment/d@n")).unwrap();
+        let defined = removed(&bench, &definition("deployments.apps", "deployments.apps"));
+        bench.engine.handle(gone);
+        if watches_definitions && !is_defined {
+            bench.engine.handle(defined);
+        }
+        bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+        bench.run_for(1_000);
+        let expected: &[&str] = if reads { &[] } else { &["delete Pod/p@n Background"] };
+        assert_eq!(bench.take_log(), expected, "watched: {watches_definitions}, defined: {is_defined}");
+    }
+}
+
+#[test]
+fn the_removal_of_an_owner_after_that_of_its_definition_needs_no_read() {
+    let mut bench = bench(&["deployments.apps"]);
+    bench.log_confirmations = true;
+    bench.add("Deployment/d@n", &[]).add("Pod/p@n", &["Deployment/d"]).drain();
+    let gone = bench.model.force_remove(&key("Deployment/d@n")).unwrap();
+    let defined = removed(&bench, &definition("deployments.apps", "deployments.apps"));
+    bench.engine.handle(defined);
+    bench.engine.handle(gone);
+    bench.run_for(1_000);
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
+}
+
+/// A kind returns as the same resource if its name, kind and scope are the same. Then it has its former number of objects and owners
+/// wait for it; otherwise it is another one.
+#[test]
+fn a_kind_that_returns_is_the_same_one_if_name_kind_and_scope_agree() {
+    type Change = fn(&mut ResourceInfo);
+    let rows: [(&str, Change, bool); 4] = [
+        ("the same", |_| (), true),
+        ("another kind", |info| info.kind = "Other".into(), false),
+        ("another scope", |info| info.scope = Scope::Cluster, false),
+        ("another group", |info| info.gvr.group = "other".into(), false),
+    ];
+    for (name, change, is_same) in rows {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Deployment/d@n", &["Secret/a"]).drain();
+        bench.script("owners Deployment/d@n []", &[support::failed()]);
+        bench.delete("Secret/a@n", Orphan);
+        bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+        let mut returned = ResourceInfo { id: ResourceId(50), ..info("Deployment") };
+        change(&mut returned);
+        bench.engine.handle(Event::ResourceServed(returned));
+        bench.engine.handle(Event::ListStarted(ResourceId(50)));
+        let resource_version = bench.model.version();
+        bench.engine.handle(Event::Synced { resource: ResourceId(50), resource_version });
+        bench.run_for(60_000);
+        // Its list lacks the dependent, which is therefore no longer waited for.
+        assert_eq!(bench.engine.stats().waiting_owners, usize::from(!is_same), "{name}");
+    }
+}
