@@ -283,6 +283,33 @@ fn what_a_stage_refuses_is_asked_again_in_the_next() {
     assert_eq!(ends, [end(&["a", "c"], &[], &[], &[]), end(&["a", "b", "c"], &[], &[], &[])]);
 }
 
+/// A stage in which one object is deleted, and references cannot be removed.
+struct WithoutReleases;
+
+impl Stage for WithoutReleases {
+    fn deletions(&self, _: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
+        vec![(uid("a"), Some(Background))]
+    }
+
+    fn is_held(&self, _: &Uid, has_finalizers: bool, _: &Progress) -> bool {
+        has_finalizers
+    }
+
+    fn refuses(&self, request: &Request) -> bool {
+        matches!(request, Request::SetOwners { .. })
+    }
+}
+
+/// While its other owner lives, the reference of c would be removed; once that is gone too, c is deleted, in the same stage.
+#[test]
+fn a_refused_release_becomes_a_deletion_when_the_other_owner_goes() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &["Secret/a"]);
+    bench.add("Pod/c@n", &["Secret/a", "Secret/b"]).drain();
+    let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&WithoutReleases], 10).unwrap();
+    assert_eq!(ends.into_iter().map(ordered).collect::<Vec<_>>(), [end(&["a", "b", "c"], &[], &[], &[])]);
+}
+
 #[test]
 fn owners_that_cannot_be_looked_up_count_as_living_in_a_plan() {
     let mut bench = Bench::new();
