@@ -221,3 +221,6 @@ impl Engine for Policies {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,3 +39,21 @@ impl fmt::Display for Moment {
         write!(f, "{:?}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_apart_by_what_was_added_and_never_before_the_start() {
+        let seconds = Duration::from_secs;
+        let moment = Moment::from_start(seconds(5));
+        assert_eq!(moment.after(seconds(3)), Moment::from_start(seconds(8)));
+        assert_eq!(moment.before(seconds(3)), Moment::from_start(seconds(2)));
+        assert_eq!(moment.before(seconds(9)), Moment::default());
+        assert_eq!(moment.after(Duration::MAX).since(Moment::default()), Duration::MAX);
+        assert_eq!(moment.since(Moment::from_start(seconds(2))), seconds(3));
+        assert_eq!(moment.since(Moment::from_start(seconds(7))), Duration::ZERO);
+        assert_eq!(moment.to_string(), "5s");
+    }
+}

@@ -213,7 +213,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Shard>(), expected, "{text}");
             if let Ok(shard) = expected {
-                assert_eq!(shard.to_string(), text);
+                assert_eq!(
+                    (shard.to_string().as_str(), shard.index(), shard.count()),
+                    (text, shard.index, shard.count)
+                );
             }
         }
     }

@@ -216,3 +216,46 @@ fn the_server_is_asked_now_and_then() {
     server.observe(Timestamp(NOON + HOUR), at(46_000), at(46_000), Timestamp(NOON));
     assert_eq!(asked(&mut server, 46, 50), [47, 48, 49]);
 }
+
+#[test]
+fn an_agreement_says_who_is_ahead() {
+    for (agreement, pauses, expected) in [
+        (Agreement::Unknown, false, "the server's clock is not known"),
+        (Agreement::Agreed, false, "the clocks of this machine and of the server agree within 30 s"),
+        (
+            Agreement::Disagreed(-31_500),
+            true,
+            "this machine's clock is 31 s behind the server's, more than 30 s lately",
+        ),
+        (
+            Agreement::Disagreed(45_000),
+            true,
+            "this machine's clock is 45 s ahead of the server's, more than 30 s lately",
+        ),
+        (
+            Agreement::Disagreed(0),
+            true,
+            "this machine's clock is 0 s ahead of the server's, more than 30 s lately",
+        ),
+    ] {
+        assert_eq!((agreement.to_string().as_str(), agreement.pauses()), (expected, pauses));
+    }
+}
+
+/// A step of exactly the bound is drift, and a response that took exactly as long as it may still counts.
+#[test]
+fn bounds_are_inclusive() {
+    let moment = |seconds| Moment::from_start(Duration::from_secs(seconds));
+    for (shown, is_set) in [(12_000, false), (12_001, true), (8_000, false), (7_999, true)] {
+        let mut clock = WallClock::default();
+        clock.read(Timestamp(0), Timestamp(0), moment(0));
+        let reading = clock.read(Timestamp(shown), Timestamp(shown), moment(10));
+        assert_eq!(matches!(reading, Reading::Set { .. }), is_set, "{shown}");
+    }
+    let longest = LONGEST_ROUND_TRIP.as_secs();
+    for (took, counts) in [(longest, true), (longest + 1, false)] {
+        let mut clock = ServerClock::default();
+        clock.observe(Timestamp(0), moment(0), moment(took), Timestamp(0));
+        assert_eq!(clock.difference_milliseconds(moment(took), Timestamp(0)).is_some(), counts, "{took} s");
+    }
+}

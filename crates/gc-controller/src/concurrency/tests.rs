@@ -359,3 +359,34 @@ fn collectors_share_a_saturated_server() {
     }
     assert_documented(&rows);
 }
+
+/// A rate of zero is no limit; a caller who must wait learns for how long.
+#[test]
+fn a_rate_of_zero_is_none() {
+    let options = |rate| ConcurrencyOptions {
+        queries_per_second: Some(rate),
+        burst: 2,
+        ..ConcurrencyOptions::default()
+    };
+    let mut pacer = Pacer::new(options(0.0));
+    for _ in 0..20 {
+        begin(&mut pacer, at(0)).unwrap();
+        pacer.release();
+    }
+    pacer.set_options(options(4.0));
+    let begun = (0..9).take_while(|_| begin(&mut pacer, at(0)).is_ok()).count();
+    assert_eq!(begun, 2, "the burst is as before");
+    assert_eq!(pacer.check(at(0)), Err(Some(at(250))));
+    assert_eq!(pacer.check(at(100)), Err(Some(at(250))));
+    assert_eq!(begin(&mut pacer, at(250)), Ok(()));
+}
+
+/// Refusals of requests that began before the limit was reduced, or at that moment, are no new evidence.
+#[test]
+fn refusals_at_one_moment_count_once() {
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
+    for (moment, limit) in [(5, 19), (5, 19), (6, 11), (5, 11)] {
+        pacer.refused(at(moment), None);
+        assert_eq!(pacer.state().limit, limit, "at {moment}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use gc_types::{PropagationPolicy, Reason, ResourceVersion, Severity, Uid, Verdict, codes};
+use gc_types::{Evidence, PropagationPolicy, Reason, ResourceVersion, Severity, Uid, Verdict, codes};
 
 use super::*;
 use crate::breaker::BreakerOptions;
@@ -24,6 +24,8 @@ struct WantingEngine {
     outcomes: Vec<Outcome>,
     set_to: Vec<Timestamp>,
     due: Option<Timestamp>,
+    /// Evidence of each request.
+    evidence: Vec<Evidence>,
 }
 
 impl Engine for WantingEngine {
@@ -44,7 +46,14 @@ impl Engine for WantingEngine {
         let id = EffectId(self.outcomes.len() as u64 + self.flying.len() as u64);
         self.flying.insert(id, request.clone());
         let verdict = if self.timed { Verdict::Retention(codes::TIMED[0]) } else { Verdict::OwnersAbsent };
-        Some(("one", Effect { id, request, reason: Reason { verdict, owners: vec![], evidence: vec![] } }))
+        Some((
+            "one",
+            Effect {
+                id,
+                request,
+                reason: Reason { verdict, owners: vec![], evidence: self.evidence.clone() },
+            },
+        ))
     }
 
     fn finish(&mut self, origin: &&'static str, id: EffectId, outcome: Outcome) {
@@ -372,4 +381,186 @@ fn it_wakes_for_what_is_due_unless_it_is_held() {
         world.is_held.set(held);
         assert_eq!(controller.next_wake(Rest::Idle, at(100), &world), at(expected), "{due:?}");
     }
+}
+
+/// Withheld effects stay so while their restraint lasts, and each resource is released for itself.
+#[test]
+fn nothing_is_decided_again_while_its_restraint_lasts() {
+    let decided = |world: &World| world.reports.take().iter().filter(|report| **report == "decided").count();
+    let world = World::new(100);
+    let mut clocks = controller([delete(PODS)]);
+    clocks.engine.timed = true;
+    world.clocks_disagree.set(true);
+    for (now, disagree, expected) in [(1, true, 1), (2, true, 0), (3, false, 1), (4, false, 0)] {
+        world.clocks_disagree.set(disagree);
+        clocks.tick(Reading::Passed(Timestamp(now)), Timestamp(now), &world);
+        clocks.act(at(1), 9, &world);
+        assert_eq!(decided(&world), expected, "at {now}");
+    }
+    let mut stopped = controller([delete(PODS), delete(JOBS)]);
+    for resource in ["pods", "jobs.batch"] {
+        let trip = Trip { resource: resource.into(), since: Timestamp(0), why: "test".into() };
+        world.breaker.borrow_mut().stop(trip);
+    }
+    stopped.act(at(1), 9, &world);
+    assert_eq!((decided(&world), sent(&mut stopped)), (2, vec![]));
+    world.breaker.borrow_mut().resume("jobs.batch");
+    for expected in [vec![delete(JOBS)], vec![]] {
+        stopped.breaker_changed(&world);
+        stopped.act(at(2), 9, &world);
+        assert_eq!((decided(&world), sent(&mut stopped)), (expected.len(), expected));
+    }
+}
+
+/// If every owner vanished from one list at once, what they own is kept until an operator resumes their resource.
+#[test]
+fn dependents_of_owners_that_vanished_together_are_withheld() {
+    let world = World::new(100);
+    let mut controller = controller([delete(PODS), delete(PODS)]);
+    controller.engine.evidence = vec![Evidence::KindVanished { resource: JOBS, at: Timestamp(5) }];
+    controller.act(at(1), 9, &world);
+    assert_eq!(sent(&mut controller), []);
+    assert_eq!(controller.engine.outcomes, vec![Outcome::Withheld(WithheldBy::Breaker); 2]);
+    assert_eq!(world.reports.take().iter().filter(|report| **report == "tripped").count(), 1);
+    let tripped: Vec<Arc<str>> =
+        world.breaker.borrow().tripped().into_iter().map(|trip| trip.resource).collect();
+    assert_eq!(tripped, ["jobs.batch".into()]);
+    world.breaker.borrow_mut().resume("jobs.batch");
+    controller.breaker_changed(&world);
+    controller.act(at(2), 9, &world);
+    assert_eq!(sent(&mut controller), [delete(PODS), delete(PODS)]);
+}
+
+/// The storage of a stopped resource is not deleted, but looked up.
+#[test]
+fn storage_of_a_stopped_resource_is_kept() {
+    use gc_types::Storage;
+    let world = World::new(100);
+    let outside = |call| Request::Outside {
+        key: key(PODS),
+        uid: Uid::new("u"),
+        resource_version: ResourceVersion(1),
+        call,
+    };
+    let destroy = outside(OutsideCall::DeleteStorage(Box::new(Storage::HostPath { path: "/data".into() })));
+    let mut controller = controller([destroy.clone()]);
+    world.breaker.borrow_mut().stop(Trip {
+        resource: "pods".into(),
+        since: Timestamp(0),
+        why: "test".into(),
+    });
+    controller.act(at(1), 9, &world);
+    assert_eq!(controller.engine.outcomes, [Outcome::Withheld(WithheldBy::Breaker)]);
+    world.breaker.borrow_mut().resume("pods");
+    controller.breaker_changed(&world);
+    controller.act(at(2), 9, &world);
+    assert_eq!(sent(&mut controller), [destroy]);
+}
+
+/// Requests have numbers of their own; the observers, but not the engine, learn what a deletion left of its object.
+#[test]
+fn each_request_in_flight_has_its_number_until_its_outcome() {
+    let world = World::new(100);
+    let release = Request::SetOwners {
+        key: key(PODS),
+        uid: Uid::new("u"),
+        resource_version: ResourceVersion(1),
+        remaining: vec![],
+    };
+    let mut controller = controller([delete(PODS), delete(JOBS), release.clone()]);
+    controller.act(at(1), 9, &world);
+    let numbers: Vec<u64> = std::iter::from_fn(|| controller.poll_step())
+        .filter_map(|step| if let Step::Send { number, .. } = step { Some(number) } else { None })
+        .collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    let flying = |controller: &Controller<WantingEngine>| {
+        [0, 1, 2].map(|number| controller.flight(number).map(|flight| flight.effect.request.clone()))
+    };
+    assert_eq!(flying(&controller), [Some(delete(PODS)), Some(delete(JOBS)), Some(release.clone())]);
+    let object = gc_types::ObservedObject {
+        key: key(PODS),
+        uid: Uid::new("u"),
+        resource_version: ResourceVersion(2),
+        owners: [].into_iter().collect(),
+        deletion: gc_types::DeletionState::default(),
+        recreator: None,
+    };
+    for number in [0, 2] {
+        controller.finished(number, answered(Outcome::Applied(Some(object.clone()))), None, at(3), &world);
+    }
+    assert_eq!(flying(&controller), [None, Some(delete(JOBS)), None]);
+    assert_eq!(controller.engine.outcomes, [Outcome::Applied(None), Outcome::Applied(Some(object))]);
+    assert_eq!(controller.concurrency().in_flight, 1);
+}
+
+#[test]
+fn the_concurrency_limit_can_be_changed() {
+    let world = World::new(100);
+    let mut controller = controller(std::iter::repeat_n(delete(PODS), 40));
+    let largest = |largest| ConcurrencyOptions { largest, ..ConcurrencyOptions::default() };
+    controller.set_concurrency(largest(3));
+    assert_eq!((controller.act(at(1), 99, &world), sent(&mut controller).len()), (Rest::Full(None), 3));
+}
+
+/// A request of several calls, or a list of several pages, is as slow as one of them on average; other servers do not count.
+#[test]
+fn the_latency_is_that_of_one_call() {
+    let world = World::new(100);
+    let milliseconds = Duration::from_millis;
+    for (round_trips, server_took, expected) in
+        [(1, None, 400), (4, None, 100), (2, Some(60), 30), (0, None, 400)]
+    {
+        let mut controller = controller(std::iter::repeat_n(delete(PODS), 40));
+        controller.set_concurrency(ConcurrencyOptions { largest: 10, ..ConcurrencyOptions::default() });
+        controller.act(at(1_000), 99, &world);
+        for number in 0..10 {
+            let performed = PerformedRequest { round_trips, ..answered(Outcome::Applied(None)) };
+            controller.finished(number, performed, server_took.map(milliseconds), at(1_400), &world);
+        }
+        assert_eq!(controller.concurrency().latency, milliseconds(expected), "{round_trips} {server_took:?}");
+    }
+    for pages in [1, 4] {
+        let mut controller = controller([]).with_barriers();
+        controller.set_concurrency(ConcurrencyOptions { largest: 1, ..ConcurrencyOptions::default() });
+        for number in 0..10 {
+            controller.engine.wanted.push_back(barrier(0));
+            let begun = 10_000 * (number + 1);
+            controller.act(at(begun), 99, &world);
+            let Some(Step::List(list)) = controller.poll_step() else { panic!("no list") };
+            assert_eq!(list.number, number);
+            for _ in 1..pages {
+                controller.list_continued(number);
+            }
+            controller.listed(number, ListEnd::Complete, Some(Signal::Answered), at(begun + 400), &world);
+        }
+        assert_eq!(controller.concurrency().latency, milliseconds(400 / pages), "{pages} pages");
+    }
+}
+
+/// A status may be written unless everything is held or only rehearsed.
+#[test]
+fn what_may_be_written_besides_effects() {
+    for (held, dry_run, may) in [
+        (false, None, true),
+        (true, None, false),
+        (false, Some(WithheldBy::DryRun), false),
+        (true, Some(WithheldBy::DryRun), false),
+    ] {
+        let world = World::new(100);
+        world.is_held.set(held);
+        world.dry_run.set(dry_run);
+        assert_eq!(Controller::<WantingEngine>::may_write(&world), may, "{held} {dry_run:?}");
+    }
+}
+
+/// While clocks disagree, they are compared again soon.
+#[test]
+fn it_wakes_to_compare_the_clocks() {
+    let world = World::new(100);
+    let mut controller = controller([delete(PODS)]);
+    controller.engine.timed = true;
+    assert_eq!(controller.next_due(Rest::Idle, at(1), &world), None);
+    world.clocks_disagree.set(true);
+    controller.act(at(1), 9, &world);
+    assert_eq!(controller.next_due(Rest::Idle, at(1), &world), Some(at(1).after(LONGEST_SLEEP)));
 }

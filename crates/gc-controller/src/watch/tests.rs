@@ -342,3 +342,34 @@ fn a_cheap_list_is_read_again() {
         ],
     );
 }
+
+/// What a watch is waited for, and what is known meanwhile.
+#[test]
+fn the_silence_that_is_tolerated_follows_what_was_asked() {
+    let mut streamed = ListWatch::new(true);
+    assert_eq!(
+        (streamed.is_listed(), streamed.is_listing(), streamed.patience()),
+        (false, false, WATCH_OVERTIME)
+    );
+    assert!(matches!(streamed.ask(0.0), Ask::Watch { from: None, .. }));
+    assert_eq!(
+        (streamed.is_listed(), streamed.is_listing(), streamed.patience()),
+        (false, true, STREAMED_LIST_SILENCE)
+    );
+    streamed.opened();
+    // Nothing in the list is a version to resume from.
+    streamed.reached("4");
+    assert!(!streamed.is_listed());
+    streamed.bookmark("5", true);
+    let patience = |seconds: u32| Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME;
+    assert_eq!(
+        (streamed.is_listed(), streamed.is_listing(), streamed.patience()),
+        (true, false, patience(WATCH_SECONDS))
+    );
+    streamed.reached("");
+    streamed.ended(&RequestEnd::Finished, Duration::from_secs(u64::from(WATCH_SECONDS)), 0.0);
+    // Watches end at different times: between once and twice the shortest.
+    let expected = Ask::Watch { from: Some("5".to_owned()), seconds: WATCH_SECONDS + WATCH_SECONDS / 2 };
+    assert_eq!(streamed.ask(0.5), expected);
+    assert_eq!(streamed.patience(), patience(WATCH_SECONDS + WATCH_SECONDS / 2));
+}
