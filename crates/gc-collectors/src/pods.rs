@@ -145,14 +145,46 @@ struct MissingNode {
     confirmed: Option<Timestamp>,
     /// True while a live read is in flight; after a failure it is retried with backoff, and no sooner for another pod.
     asking: bool,
-    /// Pods that came to the node since the last live read was sent. The node may have existed again by then, so the read says
-    /// nothing about them.
+    /// Pods that may have come to the node since the read that found no node was sent. The node may have existed again by then, so
+    /// that read says nothing about them.
     newer: BTreeSet<ObjectKey>,
+    /// Of these, the pods that may have come since the last read was sent, about which that one says nothing either.
+    newest: BTreeSet<ObjectKey>,
 }
 
 impl MissingNode {
     fn since(since: Timestamp) -> Self {
-        Self { since, sent: None, confirmed: None, asking: false, newer: BTreeSet::new() }
+        Self {
+            since,
+            sent: None,
+            confirmed: None,
+            asking: false,
+            newer: BTreeSet::new(),
+            newest: BTreeSet::new(),
+        }
+    }
+
+    /// Records that a live read is sent. Until it finds no node, an earlier proof counts, and not for the pods that it is sent for.
+    fn read_sent(&mut self, now: Timestamp) {
+        (self.asking, self.sent) = (true, Some(now));
+        self.newest.clear();
+    }
+
+    /// Records that the last live read found no node.
+    fn read_absent(&mut self) {
+        (self.confirmed, self.asking) = (self.sent, false);
+        self.newer = std::mem::take(&mut self.newest);
+    }
+
+    /// Records a pod that may have come to the node after it was read.
+    fn pod_came(&mut self, pod: &ObjectKey) {
+        self.newer.insert(pod.clone());
+        self.newest.insert(pod.clone());
+    }
+
+    fn forget_pod(&mut self, pod: &ObjectKey) {
+        self.newer.remove(pod);
+        self.newest.remove(pod);
     }
 
     /// Reports whether a still valid live read has found no node.
@@ -227,14 +259,14 @@ impl PodCollector {
             None => self.pods.listing() || missing.sent.is_some_and(|sent| pod.may_be_created_after(sent)),
         };
         if is_newer {
-            missing.newer.insert(pod.key());
+            missing.pod_came(&pod.key());
         }
     }
 
     fn remove_pod(&mut self, key: &ObjectKey) {
         if let Some(node) = self.pods.remove(key).as_ref().and_then(|pod| pod.node.as_ref()) {
             if let Some(missing) = self.missing.get_mut(node) {
-                missing.newer.remove(key);
+                missing.forget_pod(key);
             }
             self.forget_unused(node);
         }
@@ -332,6 +364,7 @@ impl PodCollector {
             .filter(|pod| !self.granted.contains(&pod.key()))
             .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some());
         let Some(missing) = self.missing.get_mut(&key.name) else { return Decision::Leave };
+        missing.asking = false;
         let due = missing.since.after(QUARANTINE_MILLISECONDS);
         if now < due {
             return Decision::Later(due);
@@ -341,7 +374,6 @@ impl PodCollector {
             return Decision::Leave;
         }
         let wanting = wanting.len();
-        missing.asking = false;
         if wanting == 0 {
             return Decision::Leave;
         }
@@ -434,8 +466,7 @@ impl Collector for PodCollector {
         if let Some(missing) =
             self.missing.get_mut(&key.name).filter(|_| key.resource == Kind::Node.resource())
         {
-            (missing.asking, missing.sent) = (true, Some(now));
-            missing.newer.clear();
+            missing.read_sent(now);
         } else if let Some(sweep) = Sweep::of_code(reason.code()) {
             self.removing.insert(key.clone(), sweep);
         }
@@ -467,7 +498,7 @@ impl Collector for PodCollector {
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {
             Outcome::Absent => {
-                (missing.confirmed, missing.asking) = (missing.sent, false);
+                missing.read_absent();
                 dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
             // The node exists, and the watch will deliver it; if not, everything starts over.

@@ -208,6 +208,31 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
     }
 }
 
+/// A backup was restored, and until the watch is where it was before, only a read shows that an owner waits. While that was in
+/// flight, another finalizer of the owner was removed: the read counted for nothing, and its dependents were not decided on again.
+#[test]
+fn an_owner_that_changes_while_it_is_read_after_a_backup_takes_its_dependents_along() {
+    let mut bench = Bench::new();
+    bench.add_held("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).drain();
+    bench.delete("Secret/a@n", Foreground);
+    let before = bench.engine.poll_effect().unwrap();
+    let backup = bench.model.clone();
+    for later in ["Secret/x@n", "Secret/y@n", "Secret/z@n"] {
+        bench.add(later, &[]);
+    }
+    bench.model = backup;
+    bench.sync("Secret");
+    bench.sync("Pod");
+    let answer = bench.model.answer(&before.request).outcome;
+    bench.deliver(Event::Done(before.id, answer.clone()));
+    let read = bench.engine.poll_effect().unwrap();
+    assert_eq!([&before, &read].map(|read| show_request(&read.request)), ["read Secret/a@n"; 2]);
+    bench.release("Secret/a@n");
+    bench.deliver(Event::Done(read.id, answer));
+    bench.run_for(1_000);
+    assert_eq!(bench.world(), Vec::<String>::new(), "{:?}", bench.take_log());
+}
+
 /// After the finalizer of an owner had been removed, a backup was restored in which the owner was living, and it was deleted again.
 /// A barrier reported that before the list, which then contained nothing new: its wait counted as ended forever, and its dependents
 /// remained.

@@ -6,8 +6,8 @@ mod support;
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
-    Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId, ResourceInfo, ResourceVersion,
-    Timestamp, Uid,
+    Effect, Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId, ResourceInfo,
+    ResourceVersion, Timestamp, Uid,
 };
 use support::{Bench, LONG, info, key, object, resource, show_request};
 
@@ -234,6 +234,53 @@ fn it_waits_for_a_withdrawn_resource_no_longer_than_that() {
     bench.run_for(2_000);
     assert_eq!(bench.take_log(), ["unfinalize Secret/a@n orphan"]);
     assert_eq!(bench.engine.stats().gaps_given_up, 1);
+}
+
+/// Servers that are upgraded one after the other may hide a resource several times: the time of an earlier absence, and of the lists
+/// after it, does not count towards the next one.
+#[test]
+fn it_waits_as_long_for_a_resource_that_is_withdrawn_again() {
+    let longest = Config::default().withdrawn_wait_milliseconds;
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
+    bench.script("owners ConfigMap/d@n []", &[support::failed()]);
+    bench.delete("Secret/a@n", Orphan);
+    bench.engine.handle(Event::ResourceGone(resource("ConfigMap")));
+    bench.run_for(longest - 1_000);
+    bench.engine.handle(Event::ResourceServed(info("ConfigMap")));
+    bench.run_for(20_000);
+    bench.engine.handle(Event::ResourceGone(resource("ConfigMap")));
+    bench.run_for(longest - 1_000);
+    assert!(!bench.take_log().iter().any(|line| line.starts_with("unfinalize")));
+    bench.run_for(2_000);
+    assert_eq!(bench.take_log(), ["unfinalize Secret/a@n orphan"]);
+}
+
+/// A read shows a reference to an owner that orphans its dependents, which the object has lost since, as its watch has delivered:
+/// until the next read, that reference counts as well, and not instead of the newer ones.
+#[test]
+fn an_answer_that_the_watch_has_overtaken_hides_no_blocking_reference() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("ReplicationController/r@n", &[]);
+    bench.add("Pod/p@n", &["ReplicationController/r"]).add("ConfigMap/d@n", &["Secret/a"]).drain();
+    let show = |effect: &Effect| show_request(&effect.request);
+    bench.delete("Secret/a@n", Orphan).set_owners("ConfigMap/d@n", &["Secret/b"]);
+    let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
+    let read = effects.iter().find(|effect| show(effect) == "read ConfigMap/d@n").unwrap();
+    let answer = bench.model.answer(&read.request).outcome;
+    bench.delete("Secret/b@n", Orphan).set_owners("ConfigMap/d@n", &["Pod/p!"]);
+    bench.delete("ReplicationController/r@n", Foreground);
+    bench.deliver(Event::Done(read.id, answer));
+    let mut deletions = Vec::new();
+    while let Some(effect) = bench.engine.poll_effect() {
+        match show(&effect) {
+            // Neither the next read of the object nor a list that contains it is answered yet.
+            read if read == "read ConfigMap/d@n" || read.starts_with("barrier") => {}
+            deletion if deletion.starts_with("delete") => deletions.push(deletion),
+            _ => bench.perform(&effect),
+        }
+    }
+    assert_eq!(deletions, ["delete Pod/p@n Foreground"]);
 }
 
 /// All objects of a definition are deleted before it is: none of them comes back, so no owner waits for their resource, whichever

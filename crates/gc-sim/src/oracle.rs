@@ -36,6 +36,8 @@ pub struct Exemptions {
     pub late: u64,
     /// Number of requests that were sent under a Lease that a restored store has forgotten.
     pub forgotten: u64,
+    /// Number of decisions by a version of an object that another object has since the store was put back.
+    pub former: u64,
 }
 
 impl Exemptions {
@@ -49,6 +51,7 @@ impl Exemptions {
         self.going += other.going;
         self.late += other.late;
         self.forgotten += other.forgotten;
+        self.former += other.former;
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Truth {
     pub revision: u64,
     /// Every version of the objects of these kinds, oldest first, by which others are judged.
     history: Vec<(u64, Uid, Option<TrueObject>)>,
+    /// Versions of objects that a restore has taken back.
+    taken_back: BTreeMap<(Uid, u64), TrueObject>,
 }
 
 /// Kinds whose versions are all remembered.
@@ -206,6 +208,12 @@ impl Truth {
         since
     }
 
+    /// Returns an object at a version that a restore has taken back.
+    #[must_use]
+    pub fn taken_back(&self, uid: &Uid, version: u64) -> Option<&TrueObject> {
+        self.taken_back.get(&(uid.clone(), version))
+    }
+
     /// Returns the last state of a removed object.
     #[must_use]
     pub fn past(&self, uid: &Uid) -> Option<&TrueObject> {
@@ -276,10 +284,19 @@ impl Truth {
         }
     }
 
-    /// Notes that the store was put back: reads the existing objects again, and forgets the later history.
+    /// Notes that the store was put back: reads the existing objects again, and puts the later history aside.
     pub fn restored(&mut self, server: &Server) {
         let newest = server.revision();
-        self.objects.clear();
+        let (kept, lost): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.history).into_iter().partition(|(at, ..)| *at <= newest);
+        self.history = kept;
+        let lost = lost.into_iter().filter_map(|(_, _, object)| object);
+        for object in lost.chain(std::mem::take(&mut self.objects).into_values()) {
+            let version = object.object.resource_version.0;
+            if version > newest {
+                self.taken_back.insert((object.object.uid.clone(), version), object);
+            }
+        }
         for (index, kind) in KINDS.iter().enumerate() {
             for stored in server.stored(&kind.prefix()).into_iter().filter(|stored| !is_lease(&stored.key)) {
                 if let Some(object) = parse(index, &stored.value, stored.mod_revision.0) {
@@ -287,7 +304,6 @@ impl Truth {
                 }
             }
         }
-        self.history.retain(|(at, ..)| *at <= newest);
         for memory in [&mut self.written, &mut self.blocks_since] {
             memory.retain(|_, revision| *revision <= newest);
         }

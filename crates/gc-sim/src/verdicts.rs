@@ -59,8 +59,10 @@ pub fn named(part: Part) -> &'static str {
     }
 }
 
-/// Judges a change that a retention collector's request made.
-pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Judged {
+/// Judges a change that a retention collector's request made. Returns true if the decision was right for the object that had this
+/// version before the store was put back: versions repeat after that, so a request that was decided by one history meets its
+/// preconditions in the next.
+pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Result<bool, Violation> {
     let Some(before) = &change.before else {
         return broken("scope", "a retention collector created something".to_owned());
     };
@@ -80,8 +82,26 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
         let (what, now) = (before.show(), before.object.resource_version);
         return broken("version", format!("{what} is at {now} and was judged at {judged:?}"));
     }
+    let after = change.after.as_ref();
+    let judged = judge_object(scene, before, after, &value, provider);
+    let taken_back = scene.truth.taken_back(uid, before.object.resource_version.0);
+    match taken_back.filter(|former| judged.is_err() && former.stored != before.stored) {
+        Some(former) if judge_object(scene, former, after, &former.value(), provider).is_ok() => Ok(true),
+        _ => judged.map(|()| false),
+    }
+}
+
+/// Judges a change of an object by the object as the collector saw it.
+fn judge_object(
+    scene: &Scene<'_>,
+    before: &TrueObject,
+    after: Option<&TrueObject>,
+    value: &Value,
+    provider: &Provider,
+) -> Judged {
+    let flight = scene.flight;
     if deletes(&flight.effect.request) {
-        if keeps(&value) {
+        if keeps(value) {
             return broken("keep", format!("{} is to be kept, and is deleted", before.show()));
         }
         if before.object.deletion.deleting && flight.part != Part::Pods {
@@ -89,13 +109,13 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Jud
         }
     }
     match flight.part {
-        Part::Pods => judge_pod(scene, before, change.after.as_ref(), &value),
-        Part::Jobs => due(before, flight, job_expires(&value)),
-        Part::Certificates => due(before, flight, request_ends(&value).map(|end| end + 1)),
-        Part::Leases => judge_lease(before, flight, &value),
-        Part::Nodes => judge_node(before, change.after.as_ref(), flight, &value, provider),
-        Part::Claims | Part::Volumes => judge_protection(scene, before, change.after.as_ref(), &value),
-        Part::Finished | Part::Marked => due(before, flight, expires(before, &value)),
+        Part::Pods => judge_pod(scene, before, after, value),
+        Part::Jobs => due(before, flight, job_expires(value)),
+        Part::Certificates => due(before, flight, request_ends(value).map(|end| end + 1)),
+        Part::Leases => judge_lease(before, flight, value),
+        Part::Nodes => judge_node(before, after, flight, value, provider),
+        Part::Claims | Part::Volumes => judge_protection(scene, before, after, value),
+        Part::Finished | Part::Marked => due(before, flight, expires(before, value)),
         // The policies have their own oracle.
         Part::Ownership | Part::Policies => Ok(()),
     }

@@ -46,6 +46,9 @@ const RESTORED_BACK: usize = 25;
 pub const REST_MILLISECONDS: i64 = 12_000_000;
 /// The same maximum with retention, which waits for a day.
 pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
+/// Time without changes after which a collector that only repeats its reads of owners counts as resting in a world in which an answer
+/// lied: three times the longest delay between these reads. A lie may hide a living owner, which is then read for ever.
+const POLLS_MILLISECONDS: i64 = 360_000;
 /// Maximum number of rounds of deliveries, requests and responses until then.
 pub const REST_ROUNDS: usize = 3_000;
 /// Maximum number of items for which the trace of a violation explains why the collector waits.
@@ -676,7 +679,7 @@ impl<'a> World<'a> {
         // Objects with a timestamp in the future are due later, and meanwhile the provider is asked every five seconds.
         let begin = self.now + self.server_ahead;
         let (mut end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
-        let mut revision = self.server.revision();
+        let (mut revision, mut changed) = (self.truth.revision, begin);
         let rounds = REST_ROUNDS + usize::try_from(self.server_ahead / 1_000).unwrap_or_default();
         for _ in 0..rounds {
             if self.round()? || self.resume_breaker() {
@@ -695,19 +698,19 @@ impl<'a> World<'a> {
             if self.round()? {
                 continue;
             }
-            if self.server.revision() > revision {
+            if self.truth.revision > revision {
                 // Deletions by retention, up to a day later, create work for the ownership collector, which may have to wait for
                 // its turn.
-                revision = self.server.revision();
+                (revision, changed) = (self.truth.revision, self.now);
                 end = end.max(self.now + REST_MILLISECONDS);
             }
-            let wakeups = self.collectors.iter().map(|collector| collector.next_wakeups(self.now));
-            let next = wakeups
-                .flat_map(|(ownership, others)| {
-                    let ownership = ownership.filter(|at| *at <= end);
-                    ownership.into_iter().chain(others.filter(|at| *at <= retention_end))
-                })
-                .min();
+            let wakeups = self.collectors.iter().flat_map(|collector| {
+                let (ownership, others) = collector.next_wakeups(self.now);
+                let only_polls = self.is_deceived && collector.engine().only_polls_left();
+                let end = if only_polls { changed + POLLS_MILLISECONDS } else { end };
+                ownership.filter(|at| *at <= end).into_iter().chain(others.filter(|at| *at <= retention_end))
+            });
+            let next = wakeups.min();
             match next {
                 Some(at) => self.pass(at - self.now)?,
                 // A request about the Lease that was in flight for long has cost its leader the Lease, so another one takes over.

@@ -62,9 +62,14 @@ const ONCE_BROKEN: [u64; 56] = [
     20_002_072,
 ];
 
+/// More of them, of the worlds with the numbers 310,000,000 and later.
+const ONCE_BROKEN_LATER: [u64; 7] =
+    [310_017_587, 310_100_933, 310_148_721, 310_151_754, 310_209_780, 310_210_030, 320_003_764];
+
 #[test]
 fn worlds_that_were_broken_once_are_not() {
     support::assert_mended(&ONCE_BROKEN, Options::default(), "");
+    support::assert_mended(&ONCE_BROKEN_LATER, Options::default(), "");
 }
 
 /// Each number is about half of the frequency when it was written down.

@@ -320,10 +320,11 @@ impl SpaceRun {
     }
 
     /// Reports whether a batch may free more than is missing. The space that images without shared layers free varies with their
-    /// compression, so each counts twice.
+    /// compression, so each counts twice; before one of them has been measured, that is not known of the others either.
     fn may_exceed(&self, planned: &Batch, missing: u64, inodes_missing: u64) -> bool {
         let ratio = self.ratio.max(if self.is_measured { LEAST_RATIO } else { PRIOR_RATIO });
-        let nominal = u128::from(planned.whole) * 2 + u128::from(planned.partial);
+        let of_partial = if self.is_measured { 1 } else { 2 };
+        let nominal = u128::from(planned.whole) * 2 + u128::from(planned.partial) * of_partial;
         let bytes = nominal * u128::from(ratio) / 1_000;
         let of_one = if self.inodes == 0 { PRIOR_INODES } else { self.inodes };
         let inodes = u128::from(planned.removed) * u128::from(of_one) * 2;
@@ -556,6 +557,22 @@ mod tests {
         assert_eq!(unmeasured, Step::Exhausted, "what cannot be measured is not met");
         let both = [disk(1000, 100), Filesystem { available_bytes: 150, ..more }];
         assert_eq!(run.next(&both), Step::Met);
+    }
+
+    /// Images that leave layers behind were the only ones that were measured, and the next of them are small, but free all of their
+    /// layers: six times their reported size. One alone reaches the goal.
+    #[test]
+    fn images_with_shared_layers_are_removed_one_by_one_until_a_whole_one_is_measured() {
+        let shared =
+            |number: u64, size: u64| Removal { expected_freed_bytes: size / 2, ..removal(number, size) };
+        let candidates = vec![shared(1, 100), shared(2, 100), shared(3, 50)];
+        let goal = Goal { path: "/images".into(), available_bytes: 700, inodes_free: 0 };
+        let mut run = SpaceRun::new(candidates, vec![goal], Batches { first: 1, most: 8 });
+        assert_eq!(run.next(&[disk(10_000, 0)]), Step::Remove(vec![shared(1, 100)]));
+        run.report(&shared(1, 100), RemovalOutcome::Yes);
+        assert_eq!(run.next(&[disk(10_000, 100)]), Step::Remove(vec![shared(2, 100)]));
+        run.report(&shared(2, 100), RemovalOutcome::Yes);
+        assert_eq!(run.next(&[disk(10_000, 700)]), Step::Met);
     }
 
     /// T166.

@@ -651,5 +651,28 @@ fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
         let again = shown.iter().position(|line| line == "read n");
         let condemned = shown.iter().position(|line| line == "fail new disrupted");
         assert!(again.is_some() && again < condemned, "{case}: {shown:?}");
+
+        // An earlier proof counts for the others while the next read is in flight or has failed, and not for this pod, for which
+        // the node is read until there is an answer.
+        let mut engine = self::engine(0, &[], &pods[..2]);
+        if let Some(before) = &before {
+            observe(&mut engine, Kind::Pod, before);
+        }
+        engine.tick(at(41));
+        let read = engine.poll_effect().unwrap();
+        engine.finish(read.id, &Outcome::Absent);
+        observe(&mut engine, Kind::Pod, &new);
+        let mut reads = 0;
+        let failed = Outcome::Failed { message: "timeout".to_owned(), retry_after_milliseconds: None };
+        for milliseconds in 41_000..41_200 {
+            engine.tick(Timestamp(at(0).0 + milliseconds));
+            while let Some(effect) = engine.poll_effect() {
+                let shown = show(&effect);
+                assert!(!shown.contains(" new"), "{case}: {shown}");
+                reads += usize::from(shown == "read n");
+                engine.finish(effect.id, if shown == "read n" { &failed } else { &Outcome::Applied(None) });
+            }
+        }
+        assert!(reads > 3, "{case}: {reads} reads");
     }
 }

@@ -4,6 +4,7 @@
 use gc_types::{ObjectKey, ObservedObject, OwnerReference, ResourceVersion};
 
 use super::Engine;
+use super::observe::Source;
 use crate::graph::{Departure, EdgeId, Flag, NodeId, ResourceIndex};
 
 impl Engine {
@@ -87,17 +88,38 @@ impl Engine {
         self.graph.edges_of(node).filter(is_dropped).map(|edge| self.graph.reference(edge)).collect()
     }
 
-    /// Reports whether an owner orphans its dependents and only a response shows that this object is one of them, in an older version
-    /// than its watch has delivered. The watch may have shown a version that the server never had: without this reference the
-    /// owner would be done, and the object would be deleted instead of orphaned. The reference counts until a read has decided.
-    pub(super) fn hides_from_orphaning_owner(&self, node: NodeId, object: &ObservedObject) -> bool {
-        self.graph.deletion(node) == object.deletion
-            && object.owners.iter().any(|reference| {
-                let uid = &reference.coordinates.uid;
-                let owner = self.graph.find(uid).filter(|&owner| owner != node);
-                owner.is_some_and(|owner| self.orphans(owner))
-                    && !self.graph.edges_of(node).any(|edge| Some(self.graph.owner(edge)) == owner)
-            })
+    /// Returns the references to owners that orphan their dependents that only a response shows, in an older version of the object
+    /// than its watch has delivered. The watch may have shown a version that the server never had: without such a reference the
+    /// owner would be done, and the object would be deleted instead of orphaned.
+    pub(super) fn hidden_orphaning_owners(
+        &self,
+        node: NodeId,
+        object: &ObservedObject,
+    ) -> Vec<OwnerReference> {
+        if self.graph.deletion(node) != object.deletion {
+            return Vec::new();
+        }
+        let is_hidden = |reference: &&OwnerReference| {
+            let owner = self.graph.find(&reference.coordinates.uid).filter(|&owner| owner != node);
+            owner.is_some_and(|owner| self.orphans(owner))
+                && !self.graph.edges_of(node).any(|edge| Some(self.graph.owner(edge)) == owner)
+        };
+        object.owners.iter().filter(is_hidden).cloned().collect()
+    }
+
+    /// Takes an object with references that may or may not be there. Until a read has decided, they count, and its answer does
+    /// whatever its version.
+    pub(super) fn absorb_doubted(
+        &mut self,
+        node: NodeId,
+        object: &ObservedObject,
+        (resource, is_seen): (ResourceIndex, bool),
+        (owners, source): (Vec<OwnerReference>, Source),
+    ) {
+        let resource_version = ResourceVersion::UNKNOWN;
+        let doubted = ObservedObject { owners: owners.into(), resource_version, ..object.clone() };
+        self.absorb(&doubted, resource, None, is_seen, source);
+        self.reread(node);
     }
 
     /// Reads an object before anything else is decided about it.

@@ -250,9 +250,11 @@ impl Engine {
                 }
                 if source == Source::Answer && at == resource {
                     self.shown(node, object);
-                    if older && self.hides_from_orphaning_owner(node, object) {
-                        self.absorb(object, resource, None, parity != listing, Source::Correction);
-                        self.reread(node);
+                    let hidden = if older { self.hidden_orphaning_owners(node, object) } else { Vec::new() };
+                    if !hidden.is_empty() {
+                        let known = self.graph.edges_of(node).map(|edge| self.graph.reference(edge));
+                        let owners = known.chain(hidden).collect();
+                        self.absorb_doubted(node, object, (resource, parity != listing), (owners, source));
                     }
                 }
                 return;
@@ -263,12 +265,8 @@ impl Engine {
                 Vec::new()
             };
             if !dropped.is_empty() {
-                // Until a read has decided, they count, and its answer does whatever its version.
-                let mut doubted = object.clone();
-                doubted.owners = object.owners.iter().cloned().chain(dropped).collect();
-                doubted.resource_version = ResourceVersion::UNKNOWN;
-                self.absorb(&doubted, resource, None, parity, source);
-                self.reread(node);
+                let owners = object.owners.iter().cloned().chain(dropped).collect();
+                self.absorb_doubted(node, object, (resource, parity), (owners, source));
                 if source == Source::Watch && comparable && synced {
                     self.progressed(resource, version);
                 }
@@ -283,7 +281,7 @@ impl Engine {
         }
     }
 
-    fn absorb(
+    pub(super) fn absorb(
         &mut self,
         object: &ObservedObject,
         resource: ResourceIndex,
@@ -344,8 +342,10 @@ impl Engine {
                 self.end_waiting(node);
             }
             if deletion_changed {
-                // Earlier results of reads say nothing about it.
-                self.claims_confirmed(node);
+                // Earlier results of reads say nothing about it, and dependents that waited for one may need another.
+                if let Some(claim) = self.claims_confirmed(node) {
+                    self.enqueue_claimants(&claim);
+                }
             }
             self.update_waiting(node, source.is_answer() && other_view.is_none());
             if was_orphaning != (object.deletion.deleting && object.deletion.orphan) {

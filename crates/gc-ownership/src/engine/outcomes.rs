@@ -125,12 +125,13 @@ impl Engine {
                     object.resource_version != ResourceVersion::UNKNOWN && object.resource_version < known;
                 // The watch may deliver something newer while the read is in flight.
                 let is_correction = is_older && action == Action::Read && known == asked_on;
-                self.observed(&object, if is_correction { Source::Correction } else { Source::Answer });
                 // The watch has overtaken the answer. A conditional request will notice that about an object of ours; about one of
                 // another shard there is none.
                 let is_overtaken = is_older && !is_correction && !self.acts_on(node);
                 self.graph.set(node, Flag::UNCLEAR, is_overtaken);
                 self.graph.set(node, Flag::FRESH, !is_overtaken);
+                // It may have to be read once more because of what this shows.
+                self.observed(&object, if is_correction { Source::Correction } else { Source::Answer });
                 self.enqueue(node);
             }
             Outcome::Found(_) | Outcome::Absent => {

@@ -205,13 +205,15 @@ impl Verifications {
         verification.finding != finding || failures < tolerated && verification.failures >= tolerated
     }
 
-    /// Forgets a claim that no longer needs verification.
-    pub(super) fn forget(&mut self, identity: &Identity, clock: &mut Clock) {
-        match self.by_claim.remove(identity).map(|claim| claim.next) {
-            Some(NextRead::At(due)) => clock.cancel(due, Timer::OwnerRead(identity.clone())),
-            Some(NextRead::Queued(place)) => drop(self.queue.remove(&place)),
-            Some(NextRead::Never | NextRead::InFlight) | None => {}
+    /// Forgets a claim that no longer needs verification. Reports whether there was one.
+    pub(super) fn forget(&mut self, identity: &Identity, clock: &mut Clock) -> bool {
+        let Some(claim) = self.by_claim.remove(identity) else { return false };
+        match claim.next {
+            NextRead::At(due) => clock.cancel(due, Timer::OwnerRead(identity.clone())),
+            NextRead::Queued(place) => drop(self.queue.remove(&place)),
+            NextRead::Never | NextRead::InFlight => {}
         }
+        true
     }
 
     /// Returns a claim about this owner, if there is one.

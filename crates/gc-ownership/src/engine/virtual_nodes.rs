@@ -234,13 +234,13 @@ impl Engine {
         }
     }
 
-    /// Ends the live reads for claims about the place at which the owner was observed.
-    pub(super) fn claims_confirmed(&mut self, owner: NodeId) {
+    /// Ends the live reads for claims about the place at which the owner was observed, and returns the claim if there was one.
+    pub(super) fn claims_confirmed(&mut self, owner: NodeId) -> Option<Identity> {
         if self.verifications.remembers_absent() {
             self.verifications.forget_absent(&self.graph.uid(owner));
         }
         if self.verifications.is_empty() {
-            return;
+            return None;
         }
         let identity = Identity {
             owner,
@@ -248,7 +248,7 @@ impl Engine {
             namespace: self.graph.namespace_text(self.graph.namespace(owner)),
             name: self.graph.name(owner).into(),
         };
-        self.verifications.forget(&identity, &mut self.clock);
+        self.verifications.forget(&identity, &mut self.clock).then_some(identity)
     }
 
     /// Forgets an owner that does not exist and has no dependents left; the proof of its absence is remembered.

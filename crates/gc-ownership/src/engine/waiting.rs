@@ -352,10 +352,13 @@ impl Engine {
         }
     }
 
-    /// Restarts the wait for a resource that is served again: the time of its absence does not count towards its lists.
+    /// Restarts the wait for a resource that is served again: the time of its absence does not count towards its lists, nor towards
+    /// another absence.
     pub(super) fn restart_wait(&mut self, resource: ResourceIndex) {
-        for waiting in self.waiting.values_mut().filter(|waiting| waiting.withdrawn.contains(&resource)) {
-            waiting.ready_since = None;
+        for waiting in self.waiting.values_mut() {
+            if waiting.withdrawn.remove(&resource) {
+                waiting.ready_since = None;
+            }
         }
     }
 

@@ -156,8 +156,10 @@ impl World<'_> {
                     self.oracle.judge(&scene, &change)
                 } else {
                     match verdicts::judge(&scene, &change, &self.provider) {
-                        Ok(()) if flight.part == Part::Policies => self.book.judge(&scene, &change),
-                        judged => judged,
+                        Ok(_) if flight.part == Part::Policies => self.book.judge(&scene, &change),
+                        judged => {
+                            judged.map(|is_former| self.oracle.exemptions.former += u64::from(is_former))
+                        }
                     }
                 };
                 match judged {
