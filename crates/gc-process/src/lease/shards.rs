@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use gc_kube::ApiClient;
+use gc_kube::{ApiClient, Backoff};
 use gc_ownership::Shard;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -17,8 +17,10 @@ use crate::preflight;
 /// Annotation with the number of shards, as the one that started last knows it.
 const SHARDS: &str = "kubegc.io/shards";
 
-/// Pause between attempts to write the number of shards.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pauses between attempts to write the number of shards: they double from the first to the longest, because a missing permission may
+/// be missing for good.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// Writes the number of shards onto the Lease with the orders, and again whenever that Lease may have been lost or changed, until the
 /// task is aborted.
@@ -28,16 +30,54 @@ pub async fn keep_announced(
     shard: Shard,
     mut orders: watch::Receiver<Orders>,
 ) {
+    let mut attempts = Attempts::new();
     loop {
         orders.mark_unchanged();
         match announce(&client, &lease, shard).await {
-            Ok(()) if orders.changed().await.is_err() => return,
-            Ok(()) => {}
+            Ok(()) => {
+                attempts.succeeded();
+                if orders.changed().await.is_err() {
+                    return;
+                }
+            }
             Err(error) => {
-                tracing::warn!("the number of shards cannot be written to the lease: {error:#}");
-                tokio::time::sleep(PAUSE).await;
+                let Failed { is_news, pause } = attempts.failed(&error);
+                if is_news {
+                    tracing::warn!("the number of shards cannot be written to the lease: {error:#}");
+                }
+                tokio::time::sleep(pause).await;
             }
         }
+    }
+}
+
+/// The attempts to write the number of shards since the last success.
+struct Attempts {
+    pauses: Backoff,
+    last_error: Option<String>,
+}
+
+/// Consequences of a failed attempt.
+struct Failed {
+    /// True if the attempt before did not fail with the same error.
+    is_news: bool,
+    pause: Duration,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        Self { pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), last_error: None }
+    }
+
+    fn succeeded(&mut self) {
+        *self = Self::new();
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) -> Failed {
+        let text = format!("{error:#}");
+        let is_news = self.last_error.as_ref() != Some(&text);
+        self.last_error = Some(text);
+        Failed { is_news, pause: self.pauses.next_delay() }
     }
 }
 
@@ -85,6 +125,20 @@ mod tests {
             let of_shard = lease.of_shard(shard.parse().unwrap());
             assert_eq!((&*of_shard.namespace, &*of_shard.name), ("n", expected), "{shard}");
         }
+    }
+
+    /// Regression test: an attempt that fails for good, as without the permission, was repeated every second, with a warning each time.
+    #[test]
+    fn an_announcement_that_fails_again_is_tried_less_often_and_reported_once() {
+        let (refused, busy) = (anyhow::anyhow!("403: no"), anyhow::anyhow!("429: later"));
+        let mut attempts = Attempts::new();
+        let news = [&refused, &refused, &busy, &refused].map(|error| attempts.failed(error).is_news);
+        assert_eq!(news, [true, false, true, true]);
+        let pause = (0..8).map(|_| attempts.failed(&refused).pause).last().unwrap();
+        assert!((LONGEST_PAUSE / 2..=LONGEST_PAUSE).contains(&pause), "{pause:?}");
+        attempts.succeeded();
+        let Failed { is_news, pause } = attempts.failed(&refused);
+        assert!(is_news && pause <= FIRST_PAUSE, "{pause:?}");
     }
 
     #[test]
