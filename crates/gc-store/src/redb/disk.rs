@@ -341,6 +341,7 @@ impl Disk {
     pub(super) fn write_index(&mut self, data: &Mvcc) -> Result<(), Failure> {
         if self.index.is_none_or(|index| index < data.compacted()) {
             self.values.with(|database| index::write(database, data))?;
+            tracing::info!(keys = data.key_count(), "wrote the index of the data file for the next start");
             self.index = Some(data.revision());
         }
         Ok(())

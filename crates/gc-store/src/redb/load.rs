@@ -57,7 +57,11 @@ pub(super) fn load(database: &Database, value_memory: u64) -> Result<Loaded, Fai
     }
     let loaded = guarded("reading with the index", || read_index(&reading, bounds, &index, value_memory));
     match usable(loaded)? {
-        Some(loaded) => Ok(loaded),
+        Some(loaded) => {
+            let keys = loaded.data.key_count();
+            tracing::info!(keys, "read the index of the data file instead of its values");
+            Ok(loaded)
+        }
         None => {
             tracing::warn!("the index of the data file is not sound: the whole file is read");
             read_all(&reading, bounds, value_memory)

@@ -116,3 +116,24 @@ async fn objects_beyond_the_memory_are_read_from_disk() {
     let maps = config_maps(&server).await;
     assert_eq!(listed(&maps).await, [created[0].clone(), created[2].clone()]);
 }
+
+/// A server that is asked to stop closes its data file in order: the next start reads the index of the keys, and no values.
+#[tokio::test]
+async fn a_stop_leaves_an_index_to_the_next_start() {
+    for (subcommand, signal) in
+        [("apiserver", Signal::TERM), ("apiserver", Signal::INT), ("up", Signal::TERM)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = format!("--data-dir={}", folder.path().join("data").display());
+        let log = folder.path().join("log");
+        let start = || Kubegc::start_logged(&log, subcommand, [&*data_dir, "--object-memory=0"]);
+        let server = start();
+        let created = create(&config_maps(&server).await, "a").await;
+        let (status, _) = server.end(signal);
+        assert!(status.success(), "{subcommand} ended by {signal:?}: {status}");
+        let server = start();
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert!(text.contains("read the index of the data file"), "{subcommand} after {signal:?}: {text}");
+        assert_eq!(config_maps(&server).await.get("a").await.unwrap(), created);
+    }
+}

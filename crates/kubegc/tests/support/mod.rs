@@ -86,6 +86,24 @@ impl Kubegc {
         subcommand: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
+        Self::launch(environment, subcommand, arguments, Stdio::inherit())
+    }
+
+    /// Starts a subcommand that writes its log to a file.
+    pub fn start_logged<A: Into<OsString>>(
+        log: &Path,
+        subcommand: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Self::launch(&[], subcommand, arguments, std::fs::File::create(log).unwrap())
+    }
+
+    fn launch<A: Into<OsString>>(
+        environment: &[(&str, &str)],
+        subcommand: &str,
+        arguments: impl IntoIterator<Item = A>,
+        log: impl Into<Stdio>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let begun = Instant::now();
@@ -95,6 +113,7 @@ impl Kubegc {
             .args(arguments.into_iter().map(Into::into))
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
