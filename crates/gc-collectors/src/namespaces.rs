@@ -315,6 +315,9 @@ mod tests {
             ("NS-T15", pass(vec![left("configmaps.", 1, &[("a/b", 1)], 0)]), 0, Next::Wait { seconds: 8 }),
             ("grace is just over", pass(vec![left("pods.", 1, &[], 30)]), 30, Next::Retry),
             ("grace is over", pass(vec![left("pods.", 1, &[], 30)]), 31, Next::Retry),
+            // A finalizer explains what remains after its grace period; nothing has to explain what is gone.
+            ("a finalizer", pass(vec![left("pods.", 1, &[("a/b", 1)], 30)]), 31, Next::Wait { seconds: 16 }),
+            ("gone after its grace", pass(vec![left("pods.", 0, &[], 30)]), 31, Next::Finalize),
             ("NS-T16", pass(vec![left("configmaps.", 1, &[], 0)]), 0, Next::Retry),
             ("NS-T18", failed, 0, Next::Retry),
             // D91: nothing is finalized while discovery is incomplete.

@@ -137,6 +137,13 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_controller_is_refused_with_the_known_ones() {
+        let names: Vec<&str> = Controller::ALL.into_iter().map(Controller::name).collect();
+        let expected = format!("\"-x\" is not in the list of known controllers: {}", names.join(", "));
+        assert_eq!(enabled(&["*", "-x"]).map_err(|error| error.to_string()), Err(expected));
+    }
+
+    #[test]
     fn one_account_for_all_needs_each_permission_once() {
         let rule = |group, resource, verbs: &[&'static str]| NeededRule {
             group,

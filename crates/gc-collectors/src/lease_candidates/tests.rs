@@ -66,3 +66,28 @@ fn a_renewal_counts_from_when_it_was_seen() {
     engine.tick(at(HALF_HOUR + 61));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
 }
+
+/// A candidate that was removed, or that a list lacks, is forgotten: the same one starts over when it comes back.
+#[test]
+fn a_removed_candidate_is_forgotten() {
+    for is_listed in [false, true] {
+        let mut engine = Engine::new(LeaseCandidateCollector::default());
+        engine.tick(at(0));
+        engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
+        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
+        engine.observe(Observation::Synced(Kind::LeaseCandidate));
+        engine.tick(at(60));
+        if is_listed {
+            engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
+            engine.observe(Observation::Synced(Kind::LeaseCandidate));
+        } else {
+            let key = Kind::LeaseCandidate.key(&"kube-system".into(), &"scheduler-a".into());
+            engine.observe(Observation::Removed(key));
+        }
+        engine.tick(at(HALF_HOUR + 1));
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None), "listed: {is_listed}");
+        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
+        assert_eq!(engine.poll_effect(), None, "listed: {is_listed}");
+        assert_eq!(engine.next_wakeup(), Some(at(2 * HALF_HOUR + 1).after(1)), "listed: {is_listed}");
+    }
+}

@@ -265,3 +265,33 @@ proptest! {
         }
     }
 }
+
+/// A node looks for images to remove if its disk may fill up, they may become too old, or some are unwanted.
+#[test]
+fn images_are_collected_if_anything_may_remove_one() {
+    let idle = || {
+        let mut settings = own();
+        settings.thresholds.high_percent = 100;
+        settings
+    };
+    let changes: [(fn(&mut ImageSettings), bool); 4] = [
+        (|_| (), false),
+        (|settings| settings.thresholds.high_percent = 99, true),
+        (|settings| settings.ages.maximum_age = Some(GoDuration::from_seconds(1)), true),
+        (|settings| settings.rules.unwanted = ImagePatterns::new(["registry/old"]).unwrap(), true),
+    ];
+    for (number, (change, has_loop)) in changes.into_iter().enumerate() {
+        let mut settings = idle();
+        change(&mut settings);
+        assert_eq!(settings.has_loop(), has_loop, "{number}");
+    }
+}
+
+#[test]
+fn a_policy_has_so_many_rules_and_no_more() {
+    for (count, is_taken) in [(MOST_REMOVED, true), (MOST_REMOVED + 1, false), (MOST_REMOVED + 2, false)] {
+        let rules: Vec<_> = (0..count).map(|n| json!({"pattern": format!("r{n}"), "keep": "Last"})).collect();
+        let compiled = NodePolicy::compile(&json!({ "keepImages": rules }));
+        assert_eq!(compiled.is_ok(), is_taken, "{count}: {compiled:?}");
+    }
+}

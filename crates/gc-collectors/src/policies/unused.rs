@@ -157,3 +157,41 @@ impl Recorders {
         self.0.retain(|lease, _| needed.contains(lease));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It runs from the first renewal that is seen until its time is over, whatever its own clock says, and records what it names.
+    #[test]
+    fn a_recorder_runs_until_its_time_is_over() {
+        let heartbeat = |renewed: &str| {
+            Some(Heartbeat { renewed: renewed.into(), recorded: BTreeSet::from(["Job.batch".to_owned()]) })
+        };
+        let mut recorders = Recorders::default();
+        recorders.read("ops/recorder", heartbeat("first"), Timestamp(0));
+        assert_eq!(recorders.next_end(Timestamp(0)), None);
+        assert!(!recorders.record("ops/recorder", "Job.batch", Timestamp(0)), "no renewal was seen");
+        for seen in [10, 20] {
+            recorders.read("ops/recorder", heartbeat("second"), Timestamp(seen));
+        }
+        let end = 10 + RECORDER_MILLISECONDS;
+        for (now, lease, kind, runs) in [
+            (20, "ops/recorder", "Job.batch", true),
+            (end - 1, "ops/recorder", "Job.batch", true),
+            (end, "ops/recorder", "Job.batch", false),
+            (20, "ops/recorder", "Job", false),
+            (20, "ops/other", "Job.batch", false),
+        ] {
+            assert_eq!(recorders.record(lease, kind, Timestamp(now)), runs, "{now} {lease} {kind}");
+        }
+        let ends = [end - 1, end].map(|now| recorders.next_end(Timestamp(now)));
+        assert_eq!(ends, [Some(Timestamp(end)), None]);
+        recorders.keep(&BTreeSet::from(["ops/other".into()]));
+        assert_eq!(recorders.next_end(Timestamp(20)), None, "it is not needed");
+        recorders.read("ops/recorder", heartbeat("first"), Timestamp(0));
+        recorders.read("ops/recorder", heartbeat("second"), Timestamp(1));
+        recorders.read("ops/recorder", None, Timestamp(2));
+        assert_eq!(recorders.next_end(Timestamp(2)), None, "it is gone");
+    }
+}

@@ -201,3 +201,15 @@ fn a_list_of_leases_ends_the_proof_that_one_is_gone() {
         assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
     }
 }
+
+/// A lease that is renewed changes nothing; one that becomes another's is read.
+#[test]
+fn a_lease_counts_when_it_becomes_anothers() {
+    let mut engine = engine(version(&[("1", "v1"), ("2", "v1")], Some("v1")), &["1", "2"]);
+    engine.observe(Observation::Observed(lease("1", "kube-apiserver")));
+    assert_eq!(engine.poll_effect(), None);
+    engine.observe(Observation::Observed(lease("1", "someone-else")));
+    answer(&mut engine, "1", &found());
+    let effect = engine.poll_effect().unwrap();
+    assert_eq!(written(&effect)["storageVersions"], json!(entries(&[("2", "v1")])));
+}
