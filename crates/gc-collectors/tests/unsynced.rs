@@ -1,4 +1,5 @@
-//! X-T07: whatever a collector has observed, it decides nothing before everything that it watches has been listed.
+//! X-T07: whatever a collector has observed, it decides nothing before everything that it watches has been listed; and what a list
+//! lacks is as good as removed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use gc_collectors::storage_versions::StorageVersionCollector;
 use gc_collectors::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use gc_collectors::volumes::reclaim::{Deleters, VolumeReclaim};
 use gc_collectors::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
-use gc_types::Timestamp;
+use gc_types::{ObjectKey, Request, Timestamp};
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -126,5 +127,52 @@ fn nothing_is_decided_before_the_lists_are_complete() {
         }
         // After that there is something to do, so the lists were the reason for doing nothing.
         assert!(collector.standing().synced && collector.poll_effect().is_some(), "{name}");
+    }
+}
+
+/// Returns the key under which a collector knows the overdue object of a kind.
+fn key(kind: Kind) -> ObjectKey {
+    let metadata = overdue(kind)["metadata"].clone();
+    let text = |field: &str| metadata[field].as_str().unwrap_or_default().into();
+    kind.key(&text("namespace"), &text("name"))
+}
+
+/// Lists an object of each kind, lets this happen, and returns everything requested the next day.
+fn requested(mut collector: Box<dyn AnyCollector>, happens: impl Fn(&mut dyn AnyCollector)) -> Vec<Request> {
+    collector.tick(NOW);
+    for kind in collector.kinds() {
+        collector.observe(Observation::ListStarted(*kind));
+        let object = overdue(*kind).to_string();
+        collector.observe(Observation::Observed(Facts::read(*kind, object.as_bytes()).unwrap()));
+    }
+    for kind in collector.kinds() {
+        collector.observe(Observation::Synced(*kind));
+    }
+    happens(&mut *collector);
+    collector.tick(NOW.after(24 * 60 * 60 * 1_000));
+    std::iter::from_fn(|| collector.poll_effect()).take(100).map(|effect| effect.request).collect()
+}
+
+/// An object that is missing from the next list is as good as removed: the collector requests what it would request after an event
+/// that says so, and nothing about the object itself.
+#[test]
+fn what_a_list_lacks_is_as_good_as_removed() {
+    let collectors = all();
+    for (index, (name, collector)) in collectors.into_iter().enumerate() {
+        let kinds = collector.kinds();
+        let fresh = || all().swap_remove(index).1;
+        let before = requested(collector, |_| ());
+        assert!(!before.is_empty(), "{name}");
+        let mut has_changed = false;
+        for kind in kinds {
+            let removed = requested(fresh(), |collector| collector.observe(Observation::Removed(key(*kind))));
+            let relisted = requested(fresh(), |collector| {
+                collector.observe(Observation::ListStarted(*kind));
+                collector.observe(Observation::Synced(*kind));
+            });
+            assert_eq!(relisted, removed, "{name}: {kind:?}");
+            has_changed |= removed != before;
+        }
+        assert!(has_changed, "{name}");
     }
 }
