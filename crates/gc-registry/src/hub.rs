@@ -105,6 +105,14 @@ impl Entry {
         let mut states = [None, None];
         for (state, bytes) in states.iter_mut().zip([&self.value, &self.previous]) {
             let Some(bytes) = bytes else { continue };
+            if bytes.is_empty() {
+                // It was deleted because it could not be read, so no event can say what it was.
+                return Err(ApiError::new(
+                    410,
+                    "Expired",
+                    "the last state of a deleted object cannot be read",
+                ));
+            }
             match persist::present(resource, type_meta, bytes.clone(), self.revision)? {
                 PresentedObject::Wanted(object) => *state = Some(Arc::new(object)),
                 PresentedObject::Foreign(_) => return Ok(Sight::Foreign),

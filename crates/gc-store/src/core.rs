@@ -195,6 +195,15 @@ impl Core {
         Ok(())
     }
 
+    /// Takes the value of a key for empty, because it is damaged on disk, so that the key can be deleted. Its size is still counted until
+    /// the next start.
+    pub(crate) fn give_up(&self, key: &Key) {
+        let mut data = self.write();
+        if let Some(unread) = data.cold(key) {
+            data.warm(unread);
+        }
+    }
+
     /// Reads a range at one revision, but not under one lock: writers continue between its chunks.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         for _ in 0..READ_TURNS {

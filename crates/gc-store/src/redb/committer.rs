@@ -474,11 +474,20 @@ impl Writer {
         Ok(Committed::Done(revision))
     }
 
-    /// Brings the values back into memory that a transaction may change, before the file loses them.
+    /// Brings the values back into memory that a transaction may change, before the file loses them. A transaction that only deletes
+    /// one object, and does not say in which version, does so even if its value is damaged: nothing else removes it from the file.
     fn warm(&self, batch: &Batch, transaction: &Transaction) -> Result<(), StorageError> {
         let conditions = transaction.conditions.iter().map(|condition| &condition.key);
         let keys = conditions.chain(transaction.writes.iter().map(write_key));
-        self.core.warm(keys.filter(|key| !batch.overlay.contains_key(*key)).map(|key| &**key))
+        let warmed = self.core.warm(keys.filter(|key| !batch.overlay.contains_key(*key)).map(|key| &**key));
+        match (warmed, &*transaction.conditions, &*transaction.writes) {
+            (Err(StorageError::Broken(why)), [], [Write::Delete(key)]) => {
+                tracing::warn!(%key, why, "an object is deleted whose value cannot be read");
+                self.core.give_up(key);
+                Ok(())
+            }
+            (warmed, ..) => warmed,
+        }
     }
 
     /// Writes a batch and publishes it.

@@ -66,9 +66,9 @@ impl ValueSource for Values {
         let found = self.with(|database| guarded("reading", || read(database, items)));
         self.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         found.map_err(|failure| match failure {
-            Failure::Damaged(_) => {
-                StorageError::Broken(format!("the data file is damaged: {failure}; restore it from a backup"))
-            }
+            Failure::Damaged(_) => StorageError::Broken(format!(
+                "the data file is damaged: {failure}; restore it from a backup, or delete the object unread (docs/backup.md)"
+            )),
             other => {
                 self.failed.store(true, Ordering::Relaxed);
                 StorageError::Unavailable(format!("the data file cannot be read: {other}"))

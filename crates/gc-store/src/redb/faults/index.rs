@@ -2,9 +2,10 @@
 
 use std::io;
 
-use gc_store_api::{Change, Key, Revision, Storage, Transaction, Write};
-use redb::ReadableDatabase as _;
+use gc_store_api::{Change, Condition, Key, RangeOptions, Revision, Storage, Transaction, Write};
+use redb::{ReadableDatabase as _, ReadableTable as _};
 
+use super::super::failure::OBJECTS;
 use super::super::index::INDEX;
 use super::super::{RedbOptions, RedbStorage, disk};
 use super::volume::{Fault, FaultState, Name, Residence};
@@ -274,4 +275,48 @@ fn a_failure_anywhere_while_an_index_is_written_leaves_a_store_that_opens() {
         }
     }
     assert!(used > 0 && used < 4 * total, "{used} of {} starts used an index", 4 * total);
+}
+
+/// A damaged value that an index has hidden from the start is an error that names its key, and only a deletion without a version removes it.
+#[test]
+fn a_damaged_object_can_be_deleted_unread() {
+    let (medium, mut expected) = closed();
+    let damaged = key(7);
+    {
+        let database = database(&medium);
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut objects = transaction.open_table(OBJECTS).unwrap();
+            let mut record = objects.get(&*damaged).unwrap().unwrap().value().to_vec();
+            *record.last_mut().unwrap() ^= 1;
+            objects.insert(&*damaged, &*record).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+    let store = open(&medium);
+    let read = |store: &RedbStorage| store.get(&damaged, None).map(|answer| answer.item);
+    let why = read(&store).unwrap_err().to_string();
+    assert!(why.contains(&*damaged) && why.contains("delete the object unread"), "{why}");
+    let delete = Write::Delete(Key::clone(&damaged));
+    let mod_revision = Revision(2);
+    let with_version = Transaction {
+        conditions: vec![Condition { key: Key::clone(&damaged), mod_revision }],
+        writes: vec![delete.clone()],
+    };
+    store.commit(with_version).unwrap_err();
+    let overwrite =
+        Transaction { conditions: vec![], writes: vec![Write::Put(Key::clone(&damaged), VALUE.into())] };
+    store.commit(overwrite).unwrap_err();
+    assert!(store.range("", &RangeOptions::default()).is_err());
+    store.commit(Transaction { conditions: vec![], writes: vec![delete] }).unwrap();
+    expected.remove(&*damaged).unwrap();
+    assert_eq!(read(&store), Ok(None));
+    assert_eq!(state(&store), expected);
+    drop(store);
+    // Starts with the index and without it agree.
+    let store = open(&medium);
+    assert_eq!(state(&store), expected);
+    store.compact(store.revision().unwrap()).unwrap();
+    drop(store);
+    assert_eq!(state(&open(&medium)), expected);
 }
