@@ -21,7 +21,7 @@ fn effect(number: u64) -> Effect {
     Effect { id: EffectId(number), request: Request::Read { key }, reason }
 }
 
-/// Records what it is told, and returns fixed values.
+/// Records every call, and returns fixed values.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
