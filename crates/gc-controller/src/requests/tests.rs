@@ -632,3 +632,28 @@ fn each_request_is_sent_as_one_call() {
         assert_eq!(sent, expected, "{request:?}");
     }
 }
+
+/// Storage and machines know no preconditions, so the object must be what was decided on, in a version that is known.
+#[test]
+fn an_action_outside_is_refused_unless_its_object_is_as_decided_on() {
+    let decided = ResourceVersion(7);
+    let of = |uid: &str| {
+        let observed = shown(false, &[], None).observed;
+        Outcome::Found(ObservedObject { uid: Uid::new(uid), ..observed })
+    };
+    for (read, version, refusal) in [
+        (of(UID), decided, None),
+        (of(UID), ResourceVersion(6), Some(Outcome::Conflict)),
+        (of(UID), ResourceVersion::UNKNOWN, Some(Outcome::Conflict)),
+        (of(OTHER), decided, Some(Outcome::Absent)),
+        (of(OTHER), ResourceVersion::UNKNOWN, Some(Outcome::Absent)),
+        (Outcome::Absent, decided, Some(Outcome::Absent)),
+        (failed("x"), decided, Some(failed("x"))),
+    ] {
+        assert_eq!(refuses_outside(&read, &Uid::new(UID), version), refusal, "{read:?} {version:?}");
+    }
+    let unknown =
+        ObservedObject { resource_version: ResourceVersion::UNKNOWN, ..shown(false, &[], None).observed };
+    let refusal = refuses_outside(&Outcome::Found(unknown), &Uid::new(UID), ResourceVersion::UNKNOWN);
+    assert_eq!(refusal, Some(Outcome::Conflict), "two versions that are not known are not the same");
+}
