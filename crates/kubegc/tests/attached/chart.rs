@@ -448,23 +448,21 @@ fn the_values_of_the_chart_reach_the_container() {
     assert!(refused.contains("additional properties 'replica' not allowed"), "{refused}");
 }
 
-/// Each shard is a StatefulSet with its own budget, whose pods no other selects, and with the permissions for its Lease.
-#[test]
-fn the_chart_starts_every_shard() {
-    let Some(rendered) = rendered_chart(&["shards=3", "ui.enabled=true", "replicas=2"]) else { return };
-    let objects = rendered.unwrap();
+/// Checks that each shard has a StatefulSet and a budget, whose pods no other selects, and the permissions for its Lease.
+pub(crate) fn assert_shards(objects: &[Value], count: usize) {
     let of = |kind: &str| -> Vec<&Value> { objects.iter().filter(|object| object["kind"] == kind).collect() };
     let names = |objects: &[&Value]| -> Vec<Value> {
         objects.iter().map(|object| object["metadata"]["name"].clone()).collect()
     };
     let (sets, budgets) = (of("StatefulSet"), of("PodDisruptionBudget"));
-    assert_eq!(names(&sets), ["kubegc-shard-0", "kubegc-shard-1", "kubegc-shard-2"]);
-    assert_eq!(names(&budgets), names(&sets));
+    let expected: Vec<String> = (0..count).map(|index| format!("kubegc-shard-{index}")).collect();
+    assert_eq!(names(&sets), expected);
+    assert_eq!(names(&budgets), expected);
     let all = of("Service")[0]["spec"]["selector"].as_object().unwrap();
     for (index, (set, budget)) in sets.iter().zip(budgets).enumerate() {
         let pod = &set["spec"]["template"];
         let arguments = pod["spec"]["containers"][0]["args"].as_array().unwrap();
-        assert!(arguments.contains(&json!(format!("--shard={index}/3"))), "{arguments:?}");
+        assert!(arguments.contains(&json!(format!("--shard={index}/{count}"))), "{arguments:?}");
         let selector = &set["spec"]["selector"]["matchLabels"];
         assert_eq!(selector["kubegc.io/shard"], index.to_string());
         assert_eq!(budget["spec"]["selector"]["matchLabels"], *selector);
@@ -473,13 +471,20 @@ fn the_chart_starts_every_shard() {
         let labels = pod["metadata"]["labels"].as_object().unwrap();
         assert!(selector.as_object().unwrap().iter().chain(all).all(|(key, value)| labels[key] == *value));
     }
-    let printed: Vec<Value> = serde_saphyr::from_multiple(&rbac(&["--shards=3"])).unwrap();
-    assert_eq!(run_rules(&objects), run_rules(&printed));
+    let printed: Vec<Value> = serde_saphyr::from_multiple(&rbac(&[&format!("--shards={count}")])).unwrap();
+    assert_eq!(run_rules(objects), run_rules(&printed));
+    // Users of the page find the leader of each shard.
     let page = objects.iter().find(|object| object["metadata"]["name"] == "kubegc-page").unwrap();
     let leases = &run_rules(&printed)[1][1]["resourceNames"];
-    assert_eq!((&page["rules"][0]["resourceNames"], leases.as_array().unwrap().len()), (leases, 4));
-    let pods = page["rules"][1]["resourceNames"].as_array().unwrap();
-    assert_eq!((pods.len(), &pods[5]), (6, &json!("kubegc-shard-2-1")));
+    assert_eq!((&page["rules"][0]["resourceNames"], leases.as_array().unwrap().len()), (leases, count + 1));
+    let pods = (0..count).flat_map(|index| [0, 1].map(|pod| format!("kubegc-shard-{index}-{pod}")));
+    assert_eq!(page["rules"][1]["resourceNames"], pods.collect::<Value>());
+}
+
+#[test]
+fn the_chart_starts_every_shard() {
+    let Some(rendered) = rendered_chart(&["shards=3", "ui.enabled=true", "replicas=2"]) else { return };
+    assert_shards(&rendered.unwrap(), 3);
     let single = rendered_chart(&[]).unwrap().unwrap();
     assert!(!single.iter().any(|object| object.to_string().contains("shard")), "one shard is no shard");
     let refused = rendered_chart(&["shards=2", "controllers={podgc}"]).unwrap().unwrap_err();

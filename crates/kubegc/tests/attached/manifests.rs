@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::chart::rendered_chart;
+use super::chart::{assert_shards, rendered_chart};
 use super::others::finished_job;
 use crate::support::{Kubegc, collection_of, kubectl_minor_version, repository};
 use crate::support_cluster::{Admin, Run, manifests, privileged_for, until};
@@ -60,25 +60,38 @@ fn the_permissions_are_those_that_the_code_asks_for() {
 /// First minor version of kubectl whose `apply -k` knows `labels`.
 const KUSTOMIZES_LABELS: u32 = 22;
 
-fn kubectl(arguments: &[&str]) -> Option<Output> {
-    let output = Command::new("kubectl").args(arguments).output();
+/// Runs a program. Returns `None` where it is missing, which CI must not do.
+fn output_of(program: &str, arguments: &[&str]) -> Option<Output> {
+    let output = Command::new(program).args(arguments).output();
     if output.is_err() {
-        assert!(std::env::var_os("CI").is_none(), "kubectl is not on PATH, and CI must have it");
-        eprintln!("SKIPPED: kubectl is not on PATH");
+        assert!(std::env::var_os("CI").is_none(), "{program} is not on PATH, and CI must have it");
+        eprintln!("SKIPPED: {program} is not on PATH");
     }
     output.ok()
+}
+
+fn kubectl(arguments: &[&str]) -> Option<Output> {
+    output_of("kubectl", arguments)
+}
+
+/// Reports whether kubectl is present and new enough for the manifests.
+fn can_kustomize() -> bool {
+    if kubectl(&["version", "--client"]).is_none() {
+        return false;
+    }
+    let is_old = kubectl_minor_version() < KUSTOMIZES_LABELS;
+    if is_old {
+        eprintln!(
+            "SKIPPED: kubectl is older than 1.{KUSTOMIZES_LABELS}, whose `apply -k` does not know `labels`"
+        );
+    }
+    !is_old
 }
 
 /// A server with strict validation accepts the whole base, twice, and `kubegc run` works with the permissions that it grants.
 #[test]
 fn the_base_is_applied_to_a_server() {
-    if kubectl(&["version", "--client"]).is_none() {
-        return;
-    }
-    if kubectl_minor_version() < KUSTOMIZES_LABELS {
-        eprintln!(
-            "SKIPPED: kubectl is older than 1.{KUSTOMIZES_LABELS}, whose `apply -k` does not know `labels`"
-        );
+    if !can_kustomize() {
         return;
     }
     let server = Kubegc::start_collectors();
@@ -99,13 +112,17 @@ fn the_base_is_applied_to_a_server() {
         let as_expected = |line: &str| line.ends_with(expected) || is_replaced(line);
         assert!(out.lines().all(as_expected), "{out}");
     }
-    // Everything in `deploy/` that needs neither an operator nor its own namespace is accepted at once.
-    let all = repository().join("deploy");
-    let arguments = ["apply", "--dry-run=server", "--validate=true", &config, "-k", all.to_str().unwrap()];
-    let Some(output) = kubectl(&arguments) else { return };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("statefulset.apps/kubegc-recorder"), "{said}");
+    // Everything in `deploy/` that needs neither an operator nor its own namespace is accepted at once, and so are the shards.
+    for (folder, replicas) in [("deploy", "kubegc-recorder"), ("deploy/shards", "kubegc-shard-1")] {
+        let all = repository().join(folder);
+        let arguments =
+            ["apply", "--dry-run=server", "--validate=true", &config, "-k", all.to_str().unwrap()];
+        let Some(output) = kubectl(&arguments) else { return };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{folder}: {said}");
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(out.contains(&format!("statefulset.apps/{replicas}")), "{folder}: {out}");
+    }
     let admin = Admin::of(&server);
     let replicas = admin.get("/apis/apps/v1/namespaces/kube-system/statefulsets/kubegc").1;
     assert_eq!(replicas["spec"]["replicas"], 2);
@@ -128,6 +145,19 @@ fn the_base_is_applied_to_a_server() {
         let (code, answer) = admin.send(Method::POST, &path, object);
         assert!(code == 201 || code == 409, "{answer}");
     }
+}
+
+/// The overlay with shards has what the chart has with `shards`, and nothing of the collector without shards.
+#[test]
+fn the_manifests_start_every_shard() {
+    if !can_kustomize() {
+        return;
+    }
+    let folder = repository().join("deploy/shards");
+    let Some(output) = kubectl(&["kustomize", folder.to_str().unwrap()]) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_shards(&serde_saphyr::from_multiple::<Value>(&text).unwrap(), 2);
 }
 
 /// Returns the names of metrics in an expression: words with an underscore that are neither functions nor labels.
