@@ -160,6 +160,21 @@ fn the_manifests_start_every_shard() {
     assert_shards(&serde_saphyr::from_multiple::<Value>(&text).unwrap(), 2);
 }
 
+/// Prometheus reads the alerts, and those about leaders and the circuit breaker fire when they should.
+#[test]
+fn the_alerts_fire_when_they_should() {
+    for (check, file) in [
+        ("check", "deploy/helm/kubegc/files/alerts.yaml"),
+        ("test", "crates/kubegc/tests/attached/alerts.yaml"),
+    ] {
+        let file = repository().join(file);
+        let arguments = [check, "rules", file.to_str().unwrap()];
+        let Some(output) = output_of("promtool", &arguments) else { return };
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    }
+}
+
 /// Returns the names of metrics in an expression: words with an underscore that are neither functions nor labels.
 fn metrics_of(expression: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
