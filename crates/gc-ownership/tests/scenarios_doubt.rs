@@ -6,8 +6,8 @@ mod support;
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
-    Effect, Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId, ResourceInfo,
-    ResourceVersion, Timestamp, Uid,
+    DeletionState, Effect, Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId,
+    ResourceInfo, ResourceVersion, Timestamp, Uid,
 };
 use support::{Bench, LONG, info, key, object, resource, show_request};
 
@@ -281,6 +281,31 @@ fn an_answer_that_the_watch_has_overtaken_hides_no_blocking_reference() {
         }
     }
     assert_eq!(deletions, ["delete Pod/p@n Foreground"]);
+}
+
+/// An event says of a living owner without dependents that it orphans them. Just before the next request about it arrives, it is
+/// deleted to orphan a dependent that no watch has delivered yet: that one survives.
+#[test]
+fn an_owner_that_one_event_marked_is_read_before_it_loses_its_finalizer() {
+    for request in ["read Secret/a@n", "unfinalize Secret/a@n orphan"] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Pod/other@n", &[]).drain();
+        bench.before.entry(request.to_owned()).or_default().push_back(Box::new(|model| {
+            model.put(object("Pod/p@n", &["Secret/a"]));
+            model.delete(&key("Secret/a@n"), Some(Orphan)).unwrap();
+            Vec::new()
+        }));
+        let living = bench.model.get(&key("Secret/a@n")).unwrap().clone();
+        let deletion = DeletionState { deleting: true, orphan: true, ..living.deletion };
+        let resource_version = bench.model.version();
+        bench.deliver(Event::Observed(ObservedObject { deletion, resource_version, ..living }));
+        bench.run_for(1_000);
+        bench.sync("Pod");
+        bench.sync("Secret");
+        bench.run_for(LONG);
+        let is_deleted = bench.before[request].is_empty();
+        assert_eq!(bench.world().contains(&"Pod/p@n".to_owned()), is_deleted, "{request}");
+    }
 }
 
 /// All objects of a definition are deleted before it is: none of them comes back, so no owner waits for their resource, whichever

@@ -27,3 +27,12 @@ fn nothing_is_lost_to_a_liar_00() {
 fn nothing_is_lost_to_a_liar_01() {
     nothing_is_lost(SEEDS_PER_TEST);
 }
+
+/// A seed with liars in which an object was lost: an event said of an owner without dependents that it orphans them.
+const ONCE_BROKEN: [u64; 1] = [350_022_543];
+
+#[test]
+fn worlds_with_liars_that_were_broken_once_are_not() {
+    let options = Options { liars: true, ..Options::default() };
+    support::assert_mended(&ONCE_BROKEN, options, "--liars ");
+}

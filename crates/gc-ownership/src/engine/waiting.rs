@@ -99,14 +99,24 @@ impl Engine {
     /// decided on.
     pub(super) fn shown(&mut self, node: NodeId, object: &ObservedObject) {
         let deletion = object.deletion;
+        let next_effect = self.effects.next_number();
         let Some(waiting) = self.waiting.get_mut(&node) else { return };
-        if deletion.waits_for_dependents()
-            && waiting.orphan == deletion.orphan
-            && !std::mem::replace(&mut waiting.is_shown, true)
+        if !deletion.waits_for_dependents()
+            || waiting.orphan != deletion.orphan
+            || std::mem::replace(&mut waiting.is_shown, true)
         {
-            self.enqueue_dependents(node);
-            self.enqueue(node);
+            return;
         }
+        let former = waiting.mark;
+        if waiting.orphan && object.resource_version > former {
+            // Its watch may have shown a mark that the server never had. The real one may be as new as this response.
+            (waiting.mark, waiting.mark_effect) = (object.resource_version, next_effect);
+            if let Some(held_by) = waiting.held_by.take() {
+                self.barriers.free(held_by, former, node);
+            }
+        }
+        self.enqueue_dependents(node);
+        self.enqueue(node);
     }
 
     /// Reports whether a response to a request of ours has shown that an owner waits.
@@ -230,10 +240,19 @@ impl Engine {
     pub(super) fn evaluate_waiting(&mut self, node: NodeId) {
         let Some(waiting) = self.waiting.get(&node) else { return };
         let (orphan, blocked) = (waiting.orphan, waiting.blocking > 0);
-        if !self.is_shown_waiting(node) && self.has_other_dependents(node) {
-            // Its dependents come first, and a second answer comes before them.
-            self.read_reported(node);
-            return;
+        if !self.is_shown_waiting(node) {
+            if self.has_other_dependents(node) {
+                // Its dependents come first, and a second answer comes before them.
+                self.read_reported(node);
+                return;
+            }
+            if orphan {
+                // If it does not wait, it may be marked before the finalizer is removed, with dependents that are not known yet.
+                let evidence = self.reported_state(node).into_iter().collect();
+                let reason = Reason { verdict: Verdict::OwnerUnknown, owners: Vec::new(), evidence };
+                self.want(node, Request::Read { key: self.graph.key(node) }, reason, Action::Read);
+                return;
+            }
         }
         if blocked {
             self.open_ring(node);
