@@ -7,8 +7,8 @@ use gc_sim::runner::hunt;
 const SEEDS: u64 = 6_000;
 /// The same number for defects that believe one response: one world in twenty has a liar whose lie they believe.
 const SEEDS_OF_LIARS: u64 = 25_000;
-/// The same number for `history-only-forward`, which shows in fewer worlds since leases became short.
-const SEEDS_OF_HISTORY: u64 = 10_000;
+/// The same number for `history-only-forward` and `forbidden-is-absent`, which show in fewer worlds since leases became short.
+const SEEDS_OF_RARE: u64 = 10_000;
 
 /// Each oracle, and a defect that it notices before any other does. Anything between the engine and the world cannot break the
 /// engine's invariants, so no planted defect is noticed only by `invariants`.
@@ -38,7 +38,7 @@ fn all_found(part: usize, parts: usize) {
     let mut missed = Vec::new();
     for (defect, name, _) in DEFECTS.into_iter().skip(part).step_by(parts) {
         let seeds = match defect {
-            Defect::HistoryOnlyForward => SEEDS_OF_HISTORY,
+            Defect::HistoryOnlyForward | Defect::ForbiddenIsAbsent => SEEDS_OF_RARE,
             _ if defect.is_credulity() => SEEDS_OF_LIARS,
             _ => SEEDS,
         };
