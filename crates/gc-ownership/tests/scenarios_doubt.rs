@@ -555,3 +555,19 @@ fn an_owner_that_orphans_costs_one_list_where_the_watch_has_delivered_its_mark()
         assert_eq!(bench.world(), ["Secret/other@n"], "{owner}");
     }
 }
+
+/// An event shows an object in a version that the server has not reached. Then the object gets this version, with another owner: the
+/// watch contradicts itself, so the object is read before it is changed on the condition of that version.
+#[test]
+fn an_object_that_its_watch_shows_twice_in_one_version_is_read() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    let known = bench.model.get(&key("Pod/p@n")).unwrap().clone();
+    let resource_version = ResourceVersion(bench.model.version().0 + 1);
+    bench.deliver(Event::Observed(ObservedObject { resource_version, ..known }));
+    bench.set_owners("Pod/p@n", &["Secret/a", "Secret/b"]);
+    assert_eq!(bench.model.get(&key("Pod/p@n")).unwrap().resource_version, resource_version);
+    bench.delete("Secret/a@n", Background).run_for(1_000);
+    assert_eq!(bench.take_log(), ["read Pod/p@n", "owners Pod/p@n [b]"]);
+    assert_eq!(bench.world(), ["Pod/p@n[b]", "Secret/b@n"]);
+}

@@ -101,14 +101,11 @@ pub struct Truth {
     minds_changed: BTreeSet<Uid>,
     /// Newest revision.
     pub revision: u64,
-    /// Every version of the objects of these kinds, oldest first, by which others are judged.
+    /// Every version of every object, oldest first.
     history: Vec<(u64, Uid, Option<TrueObject>)>,
     /// Versions of objects that a restore has taken back.
     taken_back: BTreeMap<(Uid, u64), TrueObject>,
 }
-
-/// Kinds whose versions are all remembered.
-const REMEMBERED: [&str; 4] = ["Pod", "Node", "PersistentVolumeClaim", "ConfigMap"];
 
 /// One change of one object in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +172,7 @@ impl Truth {
         }
         self.remember(change, actor);
         let changed = change.after.as_ref().or(change.before.as_ref());
-        if let Some(object) = changed.filter(|object| REMEMBERED.contains(&object.kind().kind)) {
+        if let Some(object) = changed {
             let uid = object.object.uid.clone();
             self.history.push((change.revision, uid, change.after.clone()));
         }

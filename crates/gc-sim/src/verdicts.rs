@@ -82,23 +82,27 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Res
         let (what, now) = (before.show(), before.object.resource_version);
         return broken("version", format!("{what} is at {now} and was judged at {judged:?}"));
     }
-    let after = change.after.as_ref();
-    let judged = judge_object(scene, before, after, &value, provider);
+    judge_scope(scene, before, change.after.as_ref(), &value)?;
+    let judged = judge_reason(scene, before, &value, provider);
     let taken_back = scene.truth.taken_back(uid, before.object.resource_version.0);
     match taken_back.filter(|former| judged.is_err() && former.stored != before.stored) {
-        Some(former) if judge_object(scene, former, after, &former.value(), provider).is_ok() => Ok(true),
+        Some(former) if judge_reason(scene, former, &former.value(), provider).is_ok() => Ok(true),
         _ => judged.map(|()| false),
     }
 }
 
-/// Judges a change of an object by the object as the collector saw it.
-fn judge_object(
-    scene: &Scene<'_>,
-    before: &TrueObject,
-    after: Option<&TrueObject>,
-    value: &Value,
-    provider: &Provider,
-) -> Judged {
+/// Judges that a request changed nothing else.
+fn judge_scope(scene: &Scene<'_>, before: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+    match scene.flight.part {
+        Part::Claims | Part::Volumes => protection_scope(scene.flight.part, before, after, value),
+        Part::Pods if !deletes(&scene.flight.effect.request) => pod_scope(before, after, value),
+        Part::Nodes if !deletes(&scene.flight.effect.request) => node_scope(before, after, value),
+        _ => Ok(()),
+    }
+}
+
+/// Judges the decision by the object that the collector may have seen.
+fn judge_reason(scene: &Scene<'_>, before: &TrueObject, value: &Value, provider: &Provider) -> Judged {
     let flight = scene.flight;
     if deletes(&flight.effect.request) {
         if keeps(value) {
@@ -109,12 +113,12 @@ fn judge_object(
         }
     }
     match flight.part {
-        Part::Pods => judge_pod(scene, before, after, value),
+        Part::Pods => judge_pod(scene, before, value),
         Part::Jobs => due(before, flight, job_expires(value)),
         Part::Certificates => due(before, flight, request_ends(value).map(|end| end + 1)),
         Part::Leases => judge_lease(before, flight, value),
-        Part::Nodes => judge_node(before, after, flight, value, provider),
-        Part::Claims | Part::Volumes => judge_protection(scene, before, after, value),
+        Part::Nodes => judge_node(before, flight, value, provider),
+        Part::Claims | Part::Volumes => judge_protection(scene, before, value),
         Part::Finished | Part::Marked => due(before, flight, expires(before, value)),
         // The policies have their own oracle.
         Part::Ownership | Part::Policies => Ok(()),
@@ -262,16 +266,19 @@ fn ends_by_any_change(value: &Value) -> bool {
         && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
-fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+fn pod_scope(pod: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+    if after.map_or(!ends_by_any_change(value), |after| after.object.deletion != pod.object.deletion) {
+        return broken("scope", format!("a change of the status of {} changed its deletion", pod.show()));
+    }
+    Ok(())
+}
+
+fn judge_pod(scene: &Scene<'_>, pod: &TrueObject, value: &Value) -> Judged {
     let flight = scene.flight;
     let node = text(value, "/spec/nodeName");
     let finished = matches!(text(value, "/status/phase"), "Succeeded" | "Failed");
-    if deletes(&flight.effect.request) {
-        if !finished {
-            return broken("threshold", format!("{} is deleted and has not ended", pod.show()));
-        }
-    } else if after.map_or(!ends_by_any_change(value), |after| after.object.deletion != pod.object.deletion) {
-        return broken("scope", format!("a change of the status of {} changed its deletion", pod.show()));
+    if deletes(&flight.effect.request) && !finished {
+        return broken("threshold", format!("{} is deleted and has not ended", pod.show()));
     }
     let Verdict::Retention(sweep) = flight.effect.reason.verdict else {
         return broken("scope", format!("{} is deleted for no reason", pod.show()));
@@ -348,22 +355,20 @@ fn lease_ends(lease: &TrueObject, value: &Value) -> Option<i64> {
     }
 }
 
-fn judge_node(
-    node: &TrueObject,
-    after: Option<&TrueObject>,
-    flight: &Flight,
-    value: &Value,
-    provider: &Provider,
-) -> Judged {
+fn node_scope(node: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+    let others = |value: &Value| {
+        let other = |taint: &&Value| text(taint, "/key") != SHUTDOWN_TAINT;
+        list(value, "/spec/taints").filter(other).cloned().collect::<Vec<_>>()
+    };
+    match after {
+        Some(after) if others(&after.value()) == others(value) => Ok(()),
+        _ => broken("scope", format!("{} lost more than the taint of shut-down machines", node.show())),
+    }
+}
+
+fn judge_node(node: &TrueObject, flight: &Flight, value: &Value, provider: &Provider) -> Judged {
     if !deletes(&flight.effect.request) {
-        let others = |value: &Value| {
-            let other = |taint: &&Value| text(taint, "/key") != SHUTDOWN_TAINT;
-            list(value, "/spec/taints").filter(other).cloned().collect::<Vec<_>>()
-        };
-        return match after {
-            Some(after) if others(&after.value()) == others(value) => Ok(()),
-            _ => broken("scope", format!("{} lost more than the taint of shut-down machines", node.show())),
-        };
+        return Ok(());
     }
     if is_ready(value) {
         return broken("threshold", format!("{} is deleted and is ready", node.show()));
@@ -385,13 +390,12 @@ fn finalizers(value: &Value) -> Vec<&str> {
     list(value, "/metadata/finalizers").filter_map(Value::as_str).collect()
 }
 
-fn judge_protection(
-    scene: &Scene<'_>,
-    target: &TrueObject,
-    after: Option<&TrueObject>,
-    value: &Value,
-) -> Judged {
-    let own = if scene.flight.part == Part::Claims { CLAIM_FINALIZER } else { VOLUME_FINALIZER };
+fn own_finalizer(part: Part) -> &'static str {
+    if part == Part::Claims { CLAIM_FINALIZER } else { VOLUME_FINALIZER }
+}
+
+fn protection_scope(part: Part, target: &TrueObject, after: Option<&TrueObject>, value: &Value) -> Judged {
+    let own = own_finalizer(part);
     let then = after.map(TrueObject::value).unwrap_or_default();
     let others = |value| {
         let mut others = finalizers(value);
@@ -401,6 +405,11 @@ fn judge_protection(
     if others(value) != others(&then) && after.is_some() || (after.is_none() && !others(value).is_empty()) {
         return broken("scope", format!("{} lost other finalizers than {own}", target.show()));
     }
+    Ok(())
+}
+
+fn judge_protection(scene: &Scene<'_>, target: &TrueObject, value: &Value) -> Judged {
+    let own = own_finalizer(scene.flight.part);
     let adds = !finalizers(value).contains(&own);
     if adds == target.object.deletion.deleting {
         return broken("finalizers", format!("{own} of {} at the wrong time", target.show()));

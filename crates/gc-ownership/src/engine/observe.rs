@@ -218,7 +218,7 @@ impl Engine {
         let version = object.resource_version;
         let known = self.graph.find(&object.uid).filter(|&node| self.graph.has(node, Flag::OBSERVED));
         let source = if listing && source == Source::Watch { Source::List } else { source };
-        let mut other_view = false;
+        let (mut other_view, mut contradicts) = (false, false);
         if let Some(node) = known {
             let at = self.graph.resource(node);
             other_view = at != resource && self.graph.resources.get(at).is_some_and(|state| state.served);
@@ -240,10 +240,12 @@ impl Engine {
             let older =
                 known_versions && version < present && matches!(source, Source::Watch | Source::Answer);
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
-            // The same version can have another meaning only after a restored backup, which a list shows.
-            let differs = source == Source::List
+            // The same version has another meaning after a restored backup, which a list shows, or if the watch has shown a version
+            // before the server had it: then a read decides.
+            let differs = (source == Source::List || source == Source::Watch && at == resource)
                 && (self.graph.deletion(node) != object.deletion
                     || !self.graph.owners_equal(node, &object.owners));
+            contradicts = differs && source == Source::Watch && known_versions && version == present;
             if older || (known_versions && version == present && !relisted && !differs) {
                 if source == Source::Watch && comparable && synced && !older {
                     self.progressed(resource, version);
@@ -276,6 +278,9 @@ impl Engine {
         // An object that only one of our responses has shown must still appear in the list in progress, or be proven gone by it.
         let seen = parity != (listing && source.is_answer());
         self.absorb(object, resource, known.filter(|_| other_view), seen, source);
+        if let Some(node) = known.filter(|_| contradicts) {
+            self.reread(node);
+        }
         if source == Source::Watch && comparable && synced && !other_view {
             self.progressed(resource, version);
         }
