@@ -20,6 +20,16 @@ fn candidate(renewed: Option<i64>) -> LeaseCandidate {
     .unwrap()
 }
 
+/// Returns an engine that has listed one candidate, which was last renewed two hours ago.
+fn engine() -> Engine<LeaseCandidateCollector> {
+    let mut engine = Engine::new(LeaseCandidateCollector::default());
+    engine.tick(at(0));
+    engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
+    engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
+    engine.observe(Observation::Synced(Kind::LeaseCandidate));
+    engine
+}
+
 #[test]
 fn half_an_hour_without_a_renewal_ends_it() {
     for (case, renewed, unchanged_since, is_deleted) in [
@@ -37,11 +47,7 @@ fn half_an_hour_without_a_renewal_ends_it() {
 /// A recreated candidate starts over, even with the `renewTime` of the former one.
 #[test]
 fn a_recreated_candidate_starts_over() {
-    let mut engine = Engine::new(LeaseCandidateCollector::default());
-    engine.tick(at(0));
-    engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
-    engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
-    engine.observe(Observation::Synced(Kind::LeaseCandidate));
+    let mut engine = engine();
     engine.tick(at(60));
     let mut successor = candidate(Some(-7200));
     successor.meta.uid = Uid::new("another");
@@ -53,11 +59,7 @@ fn a_recreated_candidate_starts_over() {
 
 #[test]
 fn a_renewal_counts_from_when_it_was_seen() {
-    let mut engine = Engine::new(LeaseCandidateCollector::default());
-    engine.tick(at(0));
-    engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
-    engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
-    engine.observe(Observation::Synced(Kind::LeaseCandidate));
+    let mut engine = engine();
     assert_eq!(engine.poll_effect(), None);
     engine.tick(at(60));
     engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7100)))));
@@ -71,11 +73,7 @@ fn a_renewal_counts_from_when_it_was_seen() {
 #[test]
 fn a_removed_candidate_is_forgotten() {
     for is_listed in [false, true] {
-        let mut engine = Engine::new(LeaseCandidateCollector::default());
-        engine.tick(at(0));
-        engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
-        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
-        engine.observe(Observation::Synced(Kind::LeaseCandidate));
+        let mut engine = engine();
         engine.tick(at(60));
         if is_listed {
             engine.observe(Observation::ListStarted(Kind::LeaseCandidate));

@@ -242,11 +242,13 @@ impl Engine {
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
             // The same version has another meaning after a restored backup, which a list shows, or if the watch has shown a version
             // before the server had it: then a read decides.
-            let differs = (source == Source::List || source == Source::Watch && at == resource)
+            let is_same = known_versions && version == present;
+            let differs = is_same
+                && (source == Source::List || source == Source::Watch && at == resource)
                 && (self.graph.deletion(node) != object.deletion
                     || !self.graph.owners_equal(node, &object.owners));
-            contradicts = differs && source == Source::Watch && known_versions && version == present;
-            if older || (known_versions && version == present && !relisted && !differs) {
+            contradicts = differs && source == Source::Watch;
+            if older || (is_same && !relisted && !differs) {
                 if source == Source::Watch && comparable && synced && !older {
                     self.progressed(resource, version);
                 }
