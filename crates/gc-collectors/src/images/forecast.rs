@@ -434,4 +434,77 @@ mod tests {
         let elsewhere = Namespace { foreign_content: [(digest(20_001), 10_000)].into(), ..namespace.clone() };
         assert_eq!(freed(&elsewhere), [own[0], own[1] + 40_960]);
     }
+
+    #[test]
+    fn a_doubt_is_put_into_words() {
+        let nominal = "the runtime reports nominal sizes (compressed, and shared layers once for each image)";
+        for (doubt, more) in [
+            (Uncertainty::NominalSizes { sharing: 0 }, ""),
+            (
+                Uncertainty::NominalSizes { sharing: 1 },
+                ", and 1 of these images shares layers of unknown sizes",
+            ),
+            (
+                Uncertainty::NominalSizes { sharing: 7 },
+                ", and 7 of these images share layers of unknown sizes",
+            ),
+        ] {
+            assert_eq!(doubt.to_string(), format!("{nominal}{more}"));
+        }
+        let borderline = "what is missing ends within a few blocks of what one of these images frees";
+        assert_eq!(Uncertainty::Borderline.to_string(), borderline);
+    }
+
+    fn with_layers(number: u64, size_bytes: u64, layers: &[u64]) -> Image {
+        Image { layers: layers.iter().map(|&number| layer(number)).collect(), ..image(number, size_bytes) }
+    }
+
+    fn full_disk() -> Filesystem {
+        Filesystem {
+            path: "/images".into(),
+            capacity_bytes: 1_000_000,
+            available_bytes: 990_000,
+            inodes: 0,
+            inodes_free: 0,
+        }
+    }
+
+    /// An image surely frees its size if its removal is the last that any of its layers waits for.
+    #[test]
+    fn what_images_surely_free_is_counted_once() {
+        let images = [
+            with_layers(1, 100, &[1, 2]),
+            with_layers(2, 200, &[2, 3]),
+            with_layers(3, 400, &[4, 5]),
+            with_layers(4, 800, &[]),
+            with_layers(5, 1_600, &[3, 9]),
+            with_layers(6, 3_200, &[2]),
+        ];
+        // The fifth is in use, the sixth is listed after those that share its layer, and the third has a copy for another handler.
+        let list = [1_u64, 2, 3, 3, 4, 6].map(|number| removal(number, 100 << (number - 1)));
+        let found = bounds(&list, &images, &[full_disk()]);
+        let bytes = |of: &[Space]| of.iter().map(|one| one.bytes).collect::<Vec<_>>();
+        assert_eq!(bytes(&found.least), [0, 0, 0, 400, 400, 400, 3_600]);
+        // No more than the disk holds.
+        assert_eq!(bytes(&found.most), [0, 800, 2_400, 5_600, 8_800, 10_000, 10_000]);
+        assert!(!found.is_known);
+    }
+
+    /// Only images of the list whose layers another image also has make its result uncertain.
+    #[test]
+    fn the_images_that_share_are_counted() {
+        let images = [
+            with_layers(1, 100, &[1, 2]),
+            with_layers(2, 100, &[2, 3]),
+            with_layers(3, 100, &[3]),
+            with_layers(4, 100, &[4]),
+            with_layers(5, 100, &[]),
+        ];
+        let list = [1_u64, 2, 4, 5].map(|number| removal(number, 100));
+        let goal = || Goal { path: "/images".into(), available_bytes: 990_150, inodes_free: 0 };
+        let goals = |_: &[Filesystem]| Ok::<_, Infallible>(vec![goal()]);
+        let Ok(found) = forecast(&list, 0, &images, &[full_disk()], goals);
+        let uncertainty = Some(Uncertainty::NominalSizes { sharing: 2 });
+        assert_eq!(found, Forecast { fewest: 1, most: 4, uncertainty });
+    }
 }

@@ -28,7 +28,7 @@ impl LayerUsers {
     pub fn take(&mut self, image: &Image) -> u64 {
         let mut freed = 0;
         for layer in &*image.layers {
-            if let Some(users) = self.users.get_mut(layer) {
+            if let Some(users) = self.users.get_mut(layer).filter(|users| **users > 0) {
                 *users -= 1;
                 freed += usize::from(*users == 0);
             }
@@ -74,5 +74,17 @@ mod tests {
         assert_eq!(users.take(&images[1]), 100, "its third layer");
         assert_eq!(shared(&users), [Some(0), Some(0), Some(0), None]);
         assert_eq!([0, 2, 3].map(|index: usize| users.take(&images[index])), [100, 90, 7]);
+    }
+
+    #[test]
+    fn a_layer_is_used_until_its_last_image_is_removed() {
+        let images = [with(100, &[1, 2]), with(300, &[2, 3])];
+        let mut users = LayerUsers::of(images.iter());
+        let used = |users: &LayerUsers| [1, 2, 3, 4].map(|number| users.is_used(layer(number)));
+        assert_eq!(used(&users), [true, true, true, false]);
+        users.take(&images[0]);
+        assert_eq!(used(&users), [false, true, true, false]);
+        users.take(&images[1]);
+        assert_eq!(used(&users), [false; 4]);
     }
 }
