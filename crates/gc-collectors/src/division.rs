@@ -36,16 +36,6 @@ impl<T: Ord + Clone> Division<T> {
 
     /// Adds an item. If it is surplus itself, it is among the moved ones.
     pub(crate) fn insert(&mut self, thing: T) -> MovedItems<T> {
-        if self.going.last().is_some_and(|last| thing < *last) {
-            self.going.insert(thing.clone());
-            let mut moved = self.balance();
-            if self.going.contains(&thing) {
-                moved.going.push(thing);
-            } else {
-                moved.staying.retain(|other| *other != thing);
-            }
-            return moved;
-        }
         self.staying.insert(thing);
         self.balance()
     }

@@ -144,16 +144,7 @@ fn milliseconds(mark: ForeignMark, text: &Arc<str>) -> Result<i64, BadMark> {
 fn date_or_time(mark: ForeignMark, text: &Arc<str>, expected: &'static str) -> Result<Timestamp, BadMark> {
     let with_seconds = || parse_time(Some(&format!("{text}:00Z")));
     let from_date = || parse_time(Some(&format!("{text}T00:00:00Z")));
-    let without_colons = || {
-        let (date, time) = text.split_once('T')?;
-        let digits = time.strip_suffix('Z').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
-        parse_time(Some(&format!("{date}T{}:{}:{}Z", &digits[..2], &digits[2..4], &digits[4..])))
-    };
-    parse_time(Some(text))
-        .or_else(without_colons)
-        .or_else(with_seconds)
-        .or_else(from_date)
-        .ok_or_else(|| bad(mark, text, expected))
+    parse_time(Some(text)).or_else(with_seconds).or_else(from_date).ok_or_else(|| bad(mark, text, expected))
 }
 
 #[cfg(test)]
@@ -210,10 +201,33 @@ mod tests {
         }
     }
 
+    /// Of several marks the earliest counts, and of several at one time the first.
+    #[test]
+    fn the_earliest_mark_counts() {
+        use ForeignMark::{JanitorExpires, JanitorTtl, Kyverno};
+        let noon = "2027-01-31T12:00:00Z";
+        for (ttl, kyverno, expected) in [
+            ("30d", "30d", format!("its janitor/expires is {noon}, which ended at {noon}")),
+            ("388h", "30d", format!("its janitor/ttl is 388h, which ended at {noon}")),
+            (
+                "30d",
+                "387h",
+                "its cleanup.kyverno.io/ttl is 387h, which ended at 2027-01-31T11:00:00Z".to_owned(),
+            ),
+        ] {
+            let mut marks = Marks { created: Some(Timestamp(CREATED)), ..Marks::default() };
+            for (mark, text) in [(JanitorTtl, ttl), (JanitorExpires, noon), (Kyverno, kyverno)] {
+                marks.foreign[mark as usize] = Some(Arc::from(text));
+            }
+            let found = expiry(&marks, &ForeignTool::ALL).map(|found| found.map(|(_, why)| why));
+            assert_eq!(found, Ok(Some(expected)), "{ttl} {kyverno}");
+        }
+    }
+
     #[test]
     fn tools_are_known_by_their_names() {
         for tool in ForeignTool::ALL {
-            assert_eq!(tool.name().parse(), Ok(tool));
+            assert_eq!(tool.to_string().parse(), Ok(tool));
         }
         assert_eq!("janitor".parse::<ForeignTool>(), Err(UnknownTool("janitor".to_owned())));
     }
