@@ -260,6 +260,20 @@ mod tests {
                 Some(Doubt::LongGap(20 * MINUTE + 2 * DAY)),
             ),
             (
+                "another boot that was longer ago",
+                at("b", 2 * DAY, hour + 20 * MINUTE),
+                at("b", 2 * DAY + MINUTE, hour + 21 * MINUTE),
+                21 * MINUTE,
+                None,
+            ),
+            (
+                "the same boot, with less time since",
+                at("a", MINUTE, hour + 20 * MINUTE),
+                at("a", 2 * MINUTE, hour + 21 * MINUTE),
+                21 * MINUTE,
+                None,
+            ),
+            (
                 "a machine that names no boot",
                 at("", DAY + 70 * MINUTE, hour + 10 * MINUTE),
                 at("", DAY + 75 * MINUTE, hour + 15 * MINUTE),
@@ -324,6 +338,21 @@ mod tests {
         let ahead = at("a", DAY + hour, noon + hour + 2 * DAY);
         let dates = AgeClock::resume(Some(&saved), &ahead).0.wall_dates(&ahead);
         assert_eq!(dates.now().0 - dates.read(UnixNanoseconds(noon)).0, hour);
+    }
+
+    /// Two clocks are not read at the same instant, so a second is the least that counts as a setting.
+    #[test]
+    fn a_setting_differs_by_a_second() {
+        let first = at("a", DAY, 100 * DAY);
+        for (set, settings) in
+            [(0, 1), (SAME_OFFSET - 1, 1), (1 - SAME_OFFSET, 1), (SAME_OFFSET, 2), (-SAME_OFFSET, 2)]
+        {
+            let (mut clock, _) = AgeClock::resume(None, &first);
+            for _ in 0..3 {
+                let _ = clock.wall_dates(&at("a", DAY, 100 * DAY + set));
+            }
+            assert_eq!(clock.offsets.len(), settings, "{set}");
+        }
     }
 
     proptest! {

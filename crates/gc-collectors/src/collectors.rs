@@ -141,4 +141,18 @@ mod tests {
             assert!(!one.rules.is_empty() && !one.summary.is_empty(), "{}", one.name);
         }
     }
+
+    #[test]
+    fn a_collector_is_known_by_its_names() {
+        let names = |one: Controller| (one.to_string(), one.account(), one.event_source());
+        let expected = "garbage-collector-controller";
+        assert_eq!(
+            names(Controller::GarbageCollector),
+            (expected.to_owned(), "generic-garbage-collector", expected)
+        );
+        for one in Controller::ALL {
+            let entry = one.collector();
+            assert_eq!(names(one), (entry.name.to_owned(), entry.account, entry.event_source));
+        }
+    }
 }

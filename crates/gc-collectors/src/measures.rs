@@ -245,4 +245,24 @@ mod tests {
         let expected = Measurement { metric: &VOLUMES_BOUND, labels: labels("fast"), value: 1.0 };
         assert_eq!(read, [expected]);
     }
+
+    /// What is not taken in time is dropped.
+    #[test]
+    fn a_queue_of_reports_is_bounded() {
+        let mut queue = ReportQueue::default();
+        let note = EventRecord {
+            about: crate::objects::Kind::Node.key(&"".into(), &"n".into()),
+            uid: gc_types::Uid::new("u"),
+            severity: gc_types::Severity::Normal,
+            reason: "Test",
+            message: String::new(),
+        };
+        let why = crate::engine::reason("a test says so", gc_types::ResourceVersion::UNKNOWN, &[]);
+        for _ in 0..REPORT_QUEUE_BOUND + 2 {
+            queue.event(note.clone(), why.clone());
+            queue.count(&VOLUMES_BOUND, Vec::new());
+        }
+        assert_eq!(std::iter::from_fn(|| queue.take_event()).count(), REPORT_QUEUE_BOUND);
+        assert_eq!(std::iter::from_fn(|| queue.take_measurement()).count(), REPORT_QUEUE_BOUND);
+    }
 }

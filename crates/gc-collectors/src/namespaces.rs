@@ -401,6 +401,7 @@ mod tests {
         let remaining = vec![
             left("pods.", 2, &[], 30),
             left("deployments.apps", 1, &[("custom.io/finalizer", 1), ("a.io/b", 1)], 0),
+            left("secrets.", 0, &[], 0),
         ];
         let conditions = texts(&pass(remaining).conditions(&[], "now"));
         assert_eq!(

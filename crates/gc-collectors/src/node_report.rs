@@ -359,4 +359,43 @@ mod tests {
         let read = NodeReport::read(&many).unwrap();
         assert_eq!((read.due.len(), read.due_total), (DUE_NAMED, DUE_NAMED));
     }
+
+    #[test]
+    fn a_tally_is_what_was_removed_since_another_one() {
+        let tally = |n: u64| Tally {
+            images: n,
+            freed_bytes: n << 20,
+            containers: n + 1,
+            sandboxes: n + 2,
+            log_directories: n + 3,
+            links: n + 4,
+        };
+        let passed = Tally {
+            images: 2,
+            freed_bytes: 2 << 20,
+            containers: 2,
+            sandboxes: 2,
+            log_directories: 2,
+            links: 2,
+        };
+        assert_eq!(tally(5) - tally(3), passed);
+        assert_eq!(tally(3) - tally(5), Tally::default());
+        assert_eq!(
+            tally(5).to_string(),
+            "Removed 5 images (5.0 MiB freed), 6 containers, 7 sandboxes, 8 log directories and 9 dead links."
+        );
+    }
+
+    #[test]
+    fn a_report_is_read_up_to_its_longest() {
+        let mut report = NodeReport::default();
+        let text = report.written(at(3));
+        assert_eq!(report.written_at(), at(3));
+        for (length, is_read) in
+            [(LONGEST_REPORT, true), (LONGEST_REPORT + 1, false), (LONGEST_REPORT + 2, false)]
+        {
+            let padded = format!("{text:length$}");
+            assert_eq!(NodeReport::read(&padded).is_some(), is_read, "{length}");
+        }
+    }
 }

@@ -414,6 +414,8 @@ mod tests {
         for (text, expected) in [
             ("15%", Some(vec![threshold(Amount::Percent(15.0))])),
             ("1Ki", Some(vec![threshold(Amount::Quantity(1024))])),
+            ("7.5%", Some(vec![threshold(Amount::Percent(7.5))])),
+            ("1e1%", None),
             ("0%", Some(vec![])),
             ("100%", Some(vec![])),
             ("-1%", None),
@@ -446,6 +448,20 @@ mod tests {
                 "evictionSoft[nodefs.available]: expected a grace period in evictionSoftGracePeriod".into(),
             ])
         );
+    }
+
+    #[test]
+    fn a_soft_limit_has_a_grace_period_that_may_be_zero() {
+        for (text, expected) in [("0s", Some(0)), ("90s", Some(90)), ("-1s", None), ("soon", None)] {
+            let mut soft = settings(&[]);
+            soft.soft = [("imagefs.available".to_owned(), "15%".to_owned())].into();
+            soft.soft_grace_period = [("imagefs.available".to_owned(), text.to_owned())].into();
+            let grace = |seconds| Threshold {
+                grace: GoDuration::from_seconds(seconds),
+                ..threshold(Amount::Percent(15.0))
+            };
+            assert_eq!(parse(&soft).ok(), expected.map(|seconds| vec![grace(seconds)]), "{text}");
+        }
     }
 
     #[test]

@@ -207,6 +207,11 @@ mod tests {
         let long = link_name(&"p".repeat(100), &"n".repeat(63), &"c".repeat(45), &id);
         assert_eq!(long.len(), MAX_FILE_NAME_BYTES);
         assert_eq!(container_of_link(&long).map(str::len), Some(40));
+        // It does not end within a letter.
+        let letters = link_name(&"ä".repeat(125), "n", "c", &"é".repeat(64));
+        assert_eq!((letters.len(), letters.ends_with("éé.log")), (MAX_FILE_NAME_BYTES, false));
+        let shorter = link_name(&format!("x{}", "ä".repeat(120)), "n", "c", &"é".repeat(64));
+        assert_eq!((shorter.len(), shorter.ends_with("éé.log")), (MAX_FILE_NAME_BYTES - 1, true));
     }
 
     /// T106 to T109.

@@ -104,7 +104,7 @@ mod tests {
     fn sandboxes_are_removed_as_upstream_except_young_and_foreign_ones() {
         type Case<'a> = (&'a str, Vec<Sandbox>, Vec<Container>, bool, &'a [&'a str]);
         let foreign = Sandbox { managed: false, ..sandbox("f", "gone", NotReady, 1) };
-        let cases: [Case<'_>; 12] = [
+        let cases: [Case<'_>; 13] = [
             ("T77", vec![sandbox("a", "gone", NotReady, 1)], vec![], false, &["a"]),
             ("T78", vec![sandbox("a", "p", Ready, 1), sandbox("b", "q", NotReady, 1)], vec![], false, &[]),
             ("T79", vec![sandbox("a", "gone", Ready, 1)], vec![], false, &[]),
@@ -128,6 +128,13 @@ mod tests {
                 vec![],
                 true,
                 &["b"],
+            ),
+            (
+                "T82, without pressure",
+                vec![sandbox("a", "done", NotReady, 1), sandbox("b", "done", NotReady, 2)],
+                vec![],
+                false,
+                &["a"],
             ),
             ("T83", vec![sandbox("a", "gone", NotReady, 1)], vec![exited_in("a")], false, &[]),
             (

@@ -298,3 +298,85 @@ proptest::proptest! {
         proptest::prop_assert_eq!((left.count(), engine.collector.flying, engine.standing().waiting), (0, 0, 0));
     }
 }
+
+/// A collector that follows a script for each object, and sends one deletion at a time.
+#[derive(Default)]
+struct OneAtATime(BTreeMap<ObjectKey, Vec<Decision>>);
+
+impl Collector for OneAtATime {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Job]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        if let Observation::Observed(facts) = observation {
+            dirty.push(facts.key());
+        }
+    }
+
+    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        match self.0.get_mut(key) {
+            Some(script) if !script.is_empty() => script.remove(0),
+            _ => Decision::Leave,
+        }
+    }
+
+    fn lane(&self, request: &Request) -> Option<Lane> {
+        request.deletes().then(|| Lane { name: "one".into(), slots: 1 })
+    }
+}
+
+/// Returns an engine that has listed these jobs, each with its script.
+fn one_at_a_time(scripts: &[(u8, Vec<Decision>)]) -> Engine<OneAtATime> {
+    let of = |number: u8| job_in_lane(number, false, 5);
+    let scripts_by_key = scripts.iter().map(|(number, script)| (of(*number).key(), script.clone()));
+    let mut engine = Engine::new(OneAtATime(scripts_by_key.collect()));
+    engine.observe(Observation::ListStarted(Kind::Job));
+    for (number, _) in scripts {
+        engine.observe(Observation::Observed(of(*number)));
+    }
+    engine.observe(Observation::Synced(Kind::Job));
+    engine
+}
+
+fn about(number: u8, deletes: bool) -> Decision {
+    let facts = job_in_lane(number, false, 5);
+    act(if deletes {
+        Kind::Job.deletion(facts.meta(), PropagationPolicy::Background)
+    } else {
+        Request::Read { key: facts.key() }
+    })
+}
+
+/// An object that is gone waits for no lane.
+#[test]
+fn what_is_gone_does_not_wait() {
+    let mut engine =
+        one_at_a_time(&[(0, vec![about(0, true)]), (2, vec![about(2, true)]), (4, vec![about(4, true)])]);
+    let first = engine.poll_effect().unwrap();
+    assert_eq!((engine.poll_effect(), engine.standing().waiting), (None, 2));
+    assert_eq!(engine.next_wakeup(), None, "there is no room");
+    engine.observe(Observation::Removed(job_in_lane(2, false, 5).key()));
+    assert_eq!(engine.standing().waiting, 1);
+    engine.finish(first.id, &Outcome::Failed { message: "away".into(), retry_after_milliseconds: None });
+    assert_eq!(engine.next_wakeup(), Some(Timestamp(0)), "there is room");
+}
+
+/// An object that was called to a lane keeps its slot while it still finds out whether it needs it.
+#[test]
+fn an_object_that_is_called_keeps_its_slot_while_it_asks() {
+    let mut engine = one_at_a_time(&[
+        (0, vec![about(0, true)]),
+        (2, vec![about(2, true), about(2, false), about(2, false), Decision::Leave]),
+        (4, vec![about(4, true), about(4, true)]),
+    ]);
+    let mut requests = Vec::new();
+    while let Some(effect) = engine.poll_effect() {
+        assert_eq!(engine.poll_effect(), None, "after {requests:?}");
+        let (Request::Delete { key, .. } | Request::Read { key }) = &effect.request else { panic!() };
+        requests.push((key.name.to_string(), effect.request.deletes()));
+        engine.finish(effect.id, &Outcome::Absent);
+    }
+    let expected = [("j0", true), ("j2", false), ("j2", false), ("j4", true)];
+    assert_eq!(requests, expected.map(|(name, deletes)| (name.to_owned(), deletes)));
+}

@@ -440,3 +440,69 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn annotations_of_other_tools_count_if_they_are_named() {
+    let old = || {
+        let mut marks = Marks { created: Some(at(-7200)), ..Marks::default() };
+        marks.foreign[gc_types::ForeignMark::JanitorTtl as usize] = Some("1h".into());
+        marks
+    };
+    for (tools, is_deleted) in
+        [(&[][..], false), (&[ForeignTool::Kyverno], false), (&[ForeignTool::KubeJanitor], true)]
+    {
+        let mut engine = engine().with_foreign(tools);
+        observe_marks(&mut engine, "a", 1, Some(old()));
+        assert_eq!(engine.poll_effect().is_some(), is_deleted, "{tools:?}");
+        let mut engine = Engine::new(FinishedExpiry::default().with_foreign(tools));
+        engine.tick(at(0));
+        for kind in [Kind::Pod, Kind::Job] {
+            engine.observe(Observation::ListStarted(kind));
+            engine.observe(Observation::Synced(kind));
+        }
+        engine.observe(Observation::Observed(read(Kind::Pod, &json!({"janitor/ttl": "1h"}), &json!({}))));
+        assert_eq!(engine.poll_effect().is_some(), is_deleted, "{tools:?}");
+    }
+}
+
+/// A withheld deletion is requested again when its resource is released, and not before.
+#[test]
+fn what_is_withheld_waits_for_its_release() {
+    let mut engine = engine();
+    observe_marks(&mut engine, "a", 1, Some(marks(Some("0"), None, None)));
+    let first = engine.poll_effect().unwrap();
+    engine.handle(Event::Done(first.id, Outcome::Withheld(gc_types::WithheldBy::DryRun)));
+    for event in [Event::Tick(at(1_000_000)), Event::Released(Some(ResourceId(8)))] {
+        engine.handle(event);
+        assert_eq!((engine.poll_effect(), engine.counts().0.errors), (None, 0));
+    }
+    engine.handle(Event::Released(Some(CONFIG_MAPS)));
+    assert_eq!(engine.poll_effect().map(|effect| effect.request), Some(first.request));
+}
+
+/// A time in an annotation is by the clock that all share, whatever this one showed before.
+#[test]
+fn what_expires_follows_the_clock_that_is_set() {
+    let mut engine = engine();
+    observe_marks(&mut engine, "a", 1, Some(marks(Some("1h"), None, None)));
+    assert_eq!(engine.poll_effect(), None);
+    engine.set_clock(at(-60));
+    assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(3600))));
+    engine.set_clock(at(3600));
+    assert!(engine.poll_effect().is_some());
+}
+
+/// Each Event is an effect of its own; beyond a bound, no more are kept for the server.
+#[test]
+fn events_about_bad_annotations_are_numbered_and_bounded() {
+    let mut engine = engine();
+    let bad = WAITING_EVENTS + 2;
+    for number in 0..bad {
+        observe_marks(&mut engine, &format!("o{number}"), 1, Some(marks(Some("soon"), None, None)));
+    }
+    let numbers: Vec<u64> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| effect.id.0).collect();
+    let expected: Vec<u64> = (FIRST_EVENT..).take(WAITING_EVENTS).collect();
+    assert_eq!(numbers, expected);
+    let bad = bad as u64;
+    assert_eq!(engine.counts().1, ExpiryCounts { annotated: bad, invalid: bad, invalid_seen: bad });
+}

@@ -251,4 +251,48 @@ mod tests {
         );
         assert!(orphans(&world(), GoDuration(1000 * HOUR), NOW).snapshots.is_empty());
     }
+
+    #[test]
+    fn orphans_of_any_kind_are_some() {
+        let text = || vec!["x".to_owned()];
+        let none = Orphans::default();
+        for (orphans, expected) in [
+            (none.clone(), true),
+            (Orphans { ingests: text(), ..none.clone() }, false),
+            (Orphans { leases: text(), ..none.clone() }, false),
+            (Orphans { snapshots: vec![("overlayfs".to_owned(), "a".to_owned())], ..none }, false),
+        ] {
+            assert_eq!(orphans.is_empty(), expected, "{orphans:?}");
+        }
+    }
+
+    /// Whatever they are called, the ones on top go first.
+    #[test]
+    fn a_snapshot_goes_before_the_one_below_it() {
+        let chain = [("a", ""), ("b", "a"), ("c", "b"), ("z", "")];
+        let namespace = Namespace {
+            snapshots: chain.map(|(name, parent)| snapshot(name, parent, 99)).into(),
+            ..Namespace::default()
+        };
+        let found = orphans(&namespace, GoDuration(24 * HOUR), NOW).snapshots;
+        let names: Vec<&str> = found.iter().map(|(_, name)| &**name).collect();
+        assert_eq!(names, ["c", "b", "a", "z"]);
+    }
+
+    /// Blobs on another disk take no space on this one.
+    #[test]
+    fn only_what_is_on_the_disk_is_counted() {
+        let disk = Disk { directory_bytes: 0, has_content: false };
+        let found = shares(&world(), disk, NOW);
+        let space = |bytes, inodes| Space { bytes, inodes };
+        let expected = [
+            (Holder::Image, space(2 * 8192, 2 * 5)),
+            (Holder::Container, space(8192, 5)),
+            (Holder::Lease, space(0, 0)),
+            (Holder::Label, space(0, 0)),
+            (Holder::OtherNamespace, space(8192, 5)),
+            (Holder::Nothing, space(6 * 8192, 6 * 5)),
+        ];
+        assert_eq!(found, expected.into());
+    }
 }

@@ -220,4 +220,14 @@ mod tests {
         history.observe(&[image(1, 1), copy], &[id(1)].into(), at(80), at(85));
         assert_eq!(dump(&history), [(id(1), 60, Some(85))]);
     }
+
+    #[test]
+    fn all_uses_of_a_moment_are_recorded() {
+        let mut history = ImageHistory::default();
+        assert_eq!((history.len(), history.is_empty()), (0, true));
+        observe(&mut history, &[1, 2, 3], &[], 0, 0);
+        history.record_uses(&[id(1), id(3)].into(), at(7));
+        assert_eq!(dump(&history), [(id(1), 0, Some(7)), (id(2), 0, None), (id(3), 0, Some(7))]);
+        assert_eq!((history.len(), history.is_empty()), (3, false));
+    }
 }

@@ -80,6 +80,7 @@ mod tests {
             ("localhost/app:1", "localhost/app:1"),
             ("registry:5000/app", "registry:5000/app:latest"),
             ("registry.example/app:1", "registry.example/app:1"),
+            ("registry.example/team/app:1", "registry.example/team/app:1"),
             ("nginx:1@sha512:beef", "docker.io/library/nginx@sha512:beef"),
             ("registry.example/app@sha512:beef", "registry.example/app@sha512:beef"),
         ] {

@@ -133,4 +133,13 @@ mod tests {
         assert_eq!(found, [Keep::Never, Keep::Last, Keep::Always].map(Some));
         assert_eq!(ReferenceRules::default().keep(&image(1, 1)), None);
     }
+
+    #[test]
+    fn a_word_is_written_as_it_is_read() {
+        for keep in [Keep::Always, Keep::Last, Keep::Never] {
+            let rule: KeepRule = format!("nginx={keep}").parse().expect("a rule");
+            assert_eq!(rule.keep, keep);
+        }
+        assert_eq!(image(1, 1).id.to_string(), format!("sha256:{:064x}", 1));
+    }
 }

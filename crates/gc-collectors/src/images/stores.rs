@@ -405,3 +405,42 @@ pub fn set_freed_space(
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: &str = "2027-01-31T12:00:00Z";
+
+    /// A lease and a root end after the moment that they name.
+    #[test]
+    fn what_expires_now_still_counts() {
+        let noon = moment(NOON).expect("a time");
+        let root = |more: &[(&str, &str)]| -> Labels {
+            more.iter()
+                .chain(&[(LABEL_ROOT, "x")])
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        for (nanoseconds, has_expired) in [(-1, false), (0, false), (1, true)] {
+            let now = UnixNanoseconds(noon.0 + nanoseconds);
+            let labels = root(&[(LABEL_EXPIRES, NOON)]);
+            assert_eq!(is_root(&labels, now), !has_expired, "{nanoseconds}");
+            let lease = LeaseRecord { labels, ..LeaseRecord::default() };
+            assert_eq!(lease.is_expired(now), has_expired, "{nanoseconds}");
+        }
+        assert!(is_root(&root(&[]), noon) && !is_root(&Labels::new(), noon));
+    }
+
+    #[test]
+    fn a_lease_holds_snapshots_and_content() {
+        for (kind, expected) in [
+            ("content", Some(Node::Blob("x"))),
+            ("snapshots/overlayfs", Some(Node::Snapshot("overlayfs", "x"))),
+            ("ingests", None),
+            ("content/x", None),
+        ] {
+            assert_eq!(resource("x", kind), expected, "{kind}");
+        }
+    }
+}

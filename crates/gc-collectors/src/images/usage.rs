@@ -267,4 +267,34 @@ mod tests {
             }
         );
     }
+
+    #[test]
+    fn digits_are_found_in_every_spelling() {
+        let (digits, name) = ("a1".repeat(32), "registry.example/");
+        for (reference, expected) in [
+            (digits.clone(), Some(&digits)),
+            (format!("sha256:{digits}"), Some(&digits)),
+            (format!("{name}@{digits}"), Some(&digits)),
+            // As long as an identifier with its prefix.
+            (format!("abcdef@{digits}"), Some(&digits)),
+            (format!("{name}@sha256:{digits}"), Some(&digits)),
+            (format!("{name}@sha512:{digits}{digits}"), None),
+            (digits[1..].to_owned(), None),
+        ] {
+            assert_eq!(digits_of(&reference), expected.map(String::as_str), "{reference}");
+        }
+        let hashes =
+            [digits.clone(), digits.to_uppercase(), "b1".repeat(32)].map(|text| hash_of_digits(&text));
+        assert_eq!((hashes[0], hashes[0] == hashes[2]), (hashes[1], false), "{hashes:?}");
+    }
+
+    /// A name may be as long as an identifier.
+    #[test]
+    fn a_name_of_64_bytes_is_a_name() {
+        let name = format!("registry.example/{}:v1", "x".repeat(44));
+        assert_eq!(name.len(), 64);
+        let mut named = image(1, 1);
+        named.repo_tags = vec![name.as_str().into()];
+        assert_eq!(ImageIndex::new(&[named]).resolve(&name), [id(1)].into());
+    }
 }

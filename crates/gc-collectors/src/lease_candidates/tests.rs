@@ -89,3 +89,15 @@ fn a_removed_candidate_is_forgotten() {
         assert_eq!(engine.next_wakeup(), Some(at(2 * HALF_HOUR + 1).after(1)), "listed: {is_listed}");
     }
 }
+
+/// Being observed again is no renewal, and the time is over one millisecond after it has passed.
+#[test]
+fn a_candidate_that_is_seen_again_is_not_renewed() {
+    let mut engine = engine();
+    engine.tick(at(60));
+    engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
+    assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(HALF_HOUR).after(1))));
+    let end = at(HALF_HOUR).after(1);
+    assert_eq!(verdict(&candidate(Some(0)), at(0), at(HALF_HOUR)), Decision::Later(end));
+    assert!(matches!(verdict(&candidate(Some(0)), at(0), end), Decision::Act(..)));
+}

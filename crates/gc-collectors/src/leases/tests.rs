@@ -233,3 +233,69 @@ fn a_stale_lease_is_reported_once_counted_and_never_deleted() {
     engine.observe(Observation::Removed(Kind::Lease.key(&"shop".into(), &"leader".into())));
     assert_eq!(gauge(&engine), None);
 }
+
+/// Being observed again is no renewal.
+#[test]
+fn an_identity_lease_that_is_seen_again_is_not_renewed() {
+    let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
+    engine.tick(at(8));
+    engine.observe(Observation::Observed(Facts::Lease(identity(Some(-60), Some(10)))));
+    assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(10).after(1))));
+}
+
+/// A lease whose label was taken off is one of a leader election, whatever it was before.
+#[test]
+fn a_lease_that_loses_its_identity_is_reported_and_not_deleted() {
+    let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
+    engine.observe(Observation::Observed(Facts::Lease(lease(
+        "kube-system",
+        "apiserver-a",
+        None,
+        Some(-2 * 86_400),
+        Some(10),
+        &Value::Null,
+    ))));
+    let effect = engine.poll_effect().unwrap();
+    assert!(
+        matches!(&effect.request, Request::RecordEvent(note) if note.reason == "StaleLease"),
+        "{effect:?}"
+    );
+}
+
+/// A node that exists although it was not observed is read again after an hour.
+#[test]
+fn a_node_that_exists_unobserved_is_read_again() {
+    let mut engine = engine(true, vec![node_lease(-24 * 3600 + 5, &Value::Null)], &[]);
+    assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(5))));
+    for seconds in [5, 3605] {
+        engine.tick(at(seconds));
+        let read = engine.poll_effect().unwrap();
+        let Request::Read { key } = &read.request else { panic!("{read:?}") };
+        let node = gc_types::ObservedObject {
+            key: key.clone(),
+            uid: Uid::new("n"),
+            resource_version: ResourceVersion(3),
+            owners: std::iter::empty().collect(),
+            deletion: gc_types::DeletionState::default(),
+            recreator: None,
+        };
+        engine.finish(read.id, &Outcome::Found(node));
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(seconds + 3600))));
+    }
+}
+
+/// A read that is withheld is not in flight; leases of nodes are not even considered unless that is enabled.
+#[test]
+fn what_is_not_read_is_not_waited_for() {
+    let stale = || node_lease(-25 * 3600, &Value::Null);
+    let mut engine = engine(true, vec![stale()], &[]);
+    let read = engine.poll_effect().unwrap();
+    assert_eq!(engine.collector().reading.len(), 1);
+    engine.skip(read.id);
+    assert!(engine.collector().reading.is_empty());
+    let mut engine = self::engine(false, vec![stale()], &[]);
+    assert_eq!(engine.poll_effect(), None);
+    let decisions = engine.counts().decisions;
+    engine.observe(Observation::Observed(Facts::Lease(stale())));
+    assert_eq!((engine.poll_effect(), engine.counts().decisions), (None, decisions));
+}

@@ -158,4 +158,19 @@ mod tests {
             assert_eq!(view(&finalized, Timestamp(0)).finalizers, ["a"]);
         }
     }
+
+    #[test]
+    fn an_object_of_a_list_is_read_whole() {
+        let object = json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "finalizers": ["a/b", "c"],
+            "deletionTimestamp": "2026-11-22T10:00:00Z", "deletionGracePeriodSeconds": 30}});
+        let expected = Item {
+            name: "p".into(),
+            uid: Some("u".into()),
+            resource_version: "7".into(),
+            deleting: true,
+            finalizers: vec!["a/b".into(), "c".into()],
+            grace_seconds: 30,
+        };
+        assert_eq!(item(&object), expected);
+    }
 }

@@ -342,4 +342,62 @@ mod tests {
             (REMEMBERED_NAMESPACES - 1, REMEMBERED_LISTS - 11)
         );
     }
+
+    #[test]
+    fn what_is_remembered_of_namespaces_is_bounded() {
+        let mut memory = Memory::default();
+        for number in 0..=REMEMBERED_NAMESPACES {
+            let uid = number.to_string();
+            memory.begin(&uid.as_str().into(), &uid, Timestamp(0));
+            memory.groups.emptied(&uid, "apps");
+        }
+        assert_eq!(
+            (memory.namespaces(), memory.groups.emptied.len()),
+            (REMEMBERED_NAMESPACES, REMEMBERED_NAMESPACES)
+        );
+        // One that is known may still change.
+        memory.begin(&"0".into(), "another", Timestamp(1));
+        memory.groups.emptied("1", "batch");
+        assert_eq!(
+            (memory.namespaces(), memory.groups.excuse("1", "batch").is_some()),
+            (REMEMBERED_NAMESPACES, true)
+        );
+        memory.gone("1");
+        assert_eq!(
+            (memory.namespaces(), memory.groups.excuse("1", "batch")),
+            (REMEMBERED_NAMESPACES - 1, None)
+        );
+        assert_eq!(memory.learnt.number("1"), 0);
+    }
+
+    /// The discovery of one pass is used by others, for namespaces that were terminating when it was requested.
+    #[test]
+    fn a_discovery_serves_several_passes() {
+        let served = |failed: bool| {
+            let failed = failed.then(|| gc_types::FailedGroup {
+                group: "far".into(),
+                version: None,
+                message: "dead".into(),
+            });
+            Arc::new(ServedResources {
+                groups: [("apps".to_owned(), true), ("empty".to_owned(), false)].into(),
+                failed: failed.into_iter().collect(),
+                ..ServedResources::default()
+            })
+        };
+        let mut memory = Memory::default();
+        memory.begin(&"n".into(), "u", Timestamp(5));
+        assert_eq!(memory.served("u", Timestamp(9)), None);
+        memory.discovered(Timestamp(6), &served(true));
+        assert_eq!(memory.served("u", Timestamp(9)), None, "it was not complete");
+        let excuses = ["apps", "empty"].map(|group| memory.groups.excuse("u", group));
+        assert_eq!(excuses, [None, Some("it has nothing that could be deleted")]);
+        memory.discovered(Timestamp(7), &served(false));
+        assert_eq!(memory.served("u", Timestamp(9)), Some(served(false)));
+        assert_eq!(memory.served("another", Timestamp(9)), None);
+        memory.begin(&"m".into(), "later", Timestamp(8));
+        assert_eq!(memory.served("later", Timestamp(9)), None);
+        memory.gone("n");
+        assert_eq!(memory.served("u", Timestamp(9)), None);
+    }
 }

@@ -256,4 +256,12 @@ mod tests {
         }
         assert_eq!(queue.len(), QUEUED_NAMESPACES);
     }
+
+    #[test]
+    fn a_queue_is_empty_until_something_is_in_it() {
+        let mut queue = Queue::new(0);
+        assert_eq!((queue.len(), queue.is_empty()), (0, true));
+        queue.listed(&"n".into(), Timestamp(0));
+        assert_eq!((queue.len(), queue.is_empty()), (1, false));
+    }
 }

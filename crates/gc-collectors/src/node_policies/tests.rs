@@ -208,6 +208,8 @@ fn a_result_that_says_nothing_new_is_not_written() {
         (result(1_000, later), true),
         (result(1_049, later), true),
         (result(1_060, later), false),
+        (result(951, later), true),
+        (result(950, later), false),
         (result(1_000, "2026-11-21T11:00:00Z"), false),
         (NodeResult { images: 0, ..result(1_000, later) }, false),
         (NodeResult { observed_generation: 2, ..result(1_000, later) }, false),
@@ -294,4 +296,44 @@ fn a_policy_has_so_many_rules_and_no_more() {
         let compiled = NodePolicy::compile(&json!({ "keepImages": rules }));
         assert_eq!(compiled.is_ok(), is_taken, "{count}: {compiled:?}");
     }
+}
+
+/// Each bound may be reached, and not passed.
+#[test]
+fn a_policy_is_as_large_as_its_bounds_allow() {
+    let window = || json!({"start": "@daily", "duration": "1h"});
+    let pattern = |length: usize| format!("registry/{}", "x".repeat(length - 9));
+    let problems = |spec: &Value| -> Vec<String> {
+        NodePolicy::compile(spec).err().into_iter().flatten().map(|problem| problem.field).collect()
+    };
+    for above in 0..3 {
+        let has = |field: &str| if above == 0 { vec![] } else { vec![format!("spec.{field}")] };
+        let extra = i64::try_from(above).unwrap();
+        for sign in [1, -1] {
+            let spec = json!({"priority": sign * (HIGHEST_PRIORITY + extra), "ages": {"minimum": "1m"}});
+            assert_eq!(problems(&spec), has("priority"), "{spec}");
+        }
+        let spec = json!({"windows": vec![window(); MOST_WINDOWS + above]});
+        assert_eq!(problems(&spec), has("windows"), "{above} more windows");
+        let names = |most: usize| (0..most + above).map(|number| format!("r{number}")).collect::<Vec<_>>();
+        assert_eq!(problems(&json!({"removeImages": names(MOST_REMOVED)})), has("removeImages"));
+        let long = pattern(LONGEST_PATTERN + above);
+        assert_eq!(problems(&json!({"removeImages": [long]})), has("removeImages"));
+        assert_eq!(problems(&json!({"keepImages": [{"pattern": long, "keep": "Last"}]})), has("keepImages"));
+    }
+}
+
+#[test]
+fn a_result_sums_up_what_a_pass_would_remove() {
+    let removals: Vec<_> = (1..8).map(|number| crate::images::testing::removal(number, 100)).collect();
+    let mut taken = NodeResult { bytes: 7, ..NodeResult::default() };
+    taken.take(&removals);
+    let first_images = (1..6).map(|number| format!("image-{number}")).collect();
+    assert_eq!(taken, NodeResult { images: 7, bytes: 700, first_images, ..NodeResult::default() });
+    taken.take(&[]);
+    assert_eq!(taken, NodeResult::default());
+    // No text ends within a letter.
+    let mut long = NodeResult { kubelet: format!("x{}", "ä".repeat(LONGEST_TEXT)), ..NodeResult::default() };
+    long.bound();
+    assert_eq!(long.kubelet.len(), LONGEST_TEXT - 1);
 }

@@ -193,4 +193,42 @@ mod tests {
         assert_eq!((hostile.disks.len(), hostile.passes.len()), (DISKS, PASSES));
         assert!(hostile.disks.iter().all(|disk| disk.path.len() <= LONGEST_TEXT));
     }
+
+    #[test]
+    fn what_a_policy_newly_says_is_news() {
+        let report = |policy: &str, message: &str| PolicyReport {
+            policy: policy.into(),
+            result: NodeResult {
+                time: "2027-01-01T00:00:00Z".into(),
+                message: message.into(),
+                ..NodeResult::default()
+            },
+        };
+        let with =
+            |policies: &[PolicyReport]| NodeState { policies: policies.to_vec(), ..state(500, None, false) };
+        let before = with(&[report("a", ""), report("b", "")]);
+        for (now, expected) in [
+            (before.clone(), false),
+            (with(&[report("a", ""), report("b", "broken")]), true),
+            (with(&[report("a", ""), report("c", "")]), true),
+            (with(&[report("a", "")]), true),
+        ] {
+            assert_eq!(now.is_news_after(&before), expected, "{now:?}");
+        }
+        assert_eq!(
+            [state(1, None, false), state(1, None, true)].map(|state| state.has_failed()),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn policies_with_long_names_are_left_out() {
+        let report = |length: usize| PolicyReport { policy: "x".repeat(length), ..PolicyReport::default() };
+        let mut long = NodeState {
+            policies: vec![report(LONGEST_TEXT + 1), report(LONGEST_TEXT), report(1)],
+            ..NodeState::default()
+        };
+        long.bound();
+        assert_eq!(long.policies, [report(LONGEST_TEXT), report(1)]);
+    }
 }

@@ -167,3 +167,73 @@ impl Controls {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Kind;
+
+    fn key(name: &str) -> ObjectKey {
+        Kind::Node.key(&"".into(), &name.into())
+    }
+
+    /// Returns ready nodes that were all chosen and have answered at zero.
+    fn answered(states: &[MachineState]) -> Controls {
+        let (mut controls, policy) = (Controls::default(), NodePolicy::default());
+        for number in 0..states.len() {
+            controls.put(&key(&number.to_string()), true);
+        }
+        controls.choose(&mut Vec::new());
+        for (number, state) in states.iter().enumerate() {
+            let (key, uid) = (key(&number.to_string()), Uid::new("u"));
+            assert_eq!(controls.is_due(&key, &uid, &policy, Timestamp(0)), Ok(()));
+            controls.answered(&key, &uid, &Ok(*state), &policy, Timestamp(0));
+        }
+        controls
+    }
+
+    #[test]
+    fn a_ready_node_is_looked_up_three_times_while_another_is_missing() {
+        let (policy, uid) = (NodePolicy::default(), Uid::new("u"));
+        for by in [0, 1_000_000, -1_000_000] {
+            let mut controls = answered(&[MachineState::Running]);
+            controls.clock_set(by);
+            let mut due = |milliseconds: i64| {
+                let found = controls.is_due(&key("0"), &uid, &policy, Timestamp(milliseconds + by));
+                found.map_err(|at| at.map(|at| at.0 - by))
+            };
+            assert_eq!(
+                [19_999, 20_000, 20_001].map(&mut due),
+                [Err(Some(20_000)), Ok(()), Err(Some(40_000))]
+            );
+            // Its answer is a proof for a minute.
+            let mut doubts = |milliseconds: i64| {
+                controls.doubt(Timestamp(i64::MIN), &policy, Timestamp(milliseconds + by), false).is_some()
+            };
+            assert_eq!([60_000, 60_001].map(&mut doubts), [false, true], "{by}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_removed_counts_no_longer() {
+        let mut controls = answered(&[MachineState::Absent, MachineState::Running]);
+        assert_eq!(controls.absent(), 1);
+        controls.remove(&key("0"));
+        assert_eq!(controls.absent(), 0);
+        let due = controls.is_due(&key("0"), &Uid::new("u"), &NodePolicy::default(), Timestamp(i64::MAX));
+        assert_eq!(due, Err(None));
+    }
+
+    /// As many machines may be missing as nodes may be.
+    #[test]
+    fn a_share_of_ready_nodes_may_be_missing() {
+        let policy = NodePolicy { breaker_fraction: 0.2, ..NodePolicy::default() };
+        for (absent, doubted) in [(0, false), (1, false), (2, true)] {
+            let states: Vec<_> = (0..5)
+                .map(|number| if number < absent { MachineState::Absent } else { MachineState::Running })
+                .collect();
+            let doubt = answered(&states).doubt(Timestamp(0), &policy, Timestamp(0), false);
+            assert_eq!(doubt.is_some(), doubted, "{absent} of 5: {doubt:?}");
+        }
+    }
+}

@@ -512,3 +512,80 @@ fn a_node_is_as_old_as_an_answer_may_be_before_it_is_deleted() {
     world.pass(10_000);
     assert_eq!(world.deletions(), 1);
 }
+
+fn gauge(world: &World, name: &str) -> f64 {
+    world.engine.standing().gauges.iter().find(|gauge| gauge.metric.name == name).unwrap().value
+}
+
+fn kept(mut node: Node) -> Node {
+    let annotated = json!({"metadata": {"name": &*node.meta.name, "uid": format!("u-{}", node.meta.name),
+        "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"kubegc.io/keep": "true"}}});
+    node.meta = serde_json::from_value::<Node>(annotated).unwrap().meta;
+    node
+}
+
+/// Nodes are missing while their machines are, unless they are kept or gone; ready ones count as well.
+#[test]
+fn missing_nodes_are_counted() {
+    let mut missing = Vec::new();
+    let mut world = World::new(NodePolicy::default(), vec![broken("n"), broken("m")]).answers(&[
+        ("n", ABSENT),
+        ("m", RUNNING),
+        (STEADY, ABSENT),
+    ]);
+    let mut count = |world: &mut World, milliseconds: i64| {
+        world.pass(milliseconds);
+        missing.push(gauge(world, "kubegc_nodes_missing"));
+    };
+    world.run();
+    count(&mut world, 21_000);
+    // Neither a node that is kept nor one that is no longer kept makes another one missing.
+    for node in [kept(broken("n")), broken("n"), kept(broken("m")), broken("m")] {
+        world.put(node);
+        count(&mut world, 1);
+    }
+    world.engine.observe(Observation::Removed(key("n")));
+    count(&mut world, 1);
+    assert_eq!(missing, [2.0, 1.0, 2.0, 2.0, 2.0, 1.0]);
+    assert!(!world.engine.collector().machines.contains_key(&key("n")));
+}
+
+/// A kept node is decided about when its machine is looked up again.
+#[test]
+fn a_kept_node_waits_for_its_next_lookup() {
+    let mut world = World::new(NodePolicy::default(), vec![kept(broken("n"))]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(61_000);
+    assert!(world.engine.counts().kept > 0);
+    assert_eq!(world.engine.next_wakeup(), Some(at(65_000)));
+}
+
+/// A deletion counts for exactly ten minutes.
+#[test]
+fn a_deleted_node_counts_for_a_while() {
+    let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(60_000);
+    assert_eq!(world.deletions(), 1);
+    let deleted_at = world.now;
+    world.engine.observe(Observation::Removed(key("n")));
+    let counts = [0, 1].map(|later| {
+        world.engine.tick(at(deleted_at + BREAKER_WINDOW_MILLISECONDS + later));
+        world.put(node(STEADY, 5, Some("True"), &Value::Null));
+        world.run();
+        world.engine.collector().deleted.len()
+    });
+    assert_eq!(counts, [1, 0]);
+}
+
+/// Only the taint that keeps pods from being scheduled says that a machine is shut down.
+#[test]
+fn a_taint_with_another_effect_is_not_ours() {
+    let foreign = json!([{"key": SHUTDOWN_TAINT, "effect": "NoExecute"}]);
+    let broken = node("n", 5, Some("False"), &foreign);
+    let mut world = World::new(NodePolicy::default(), vec![broken]).answers(&[("n", SHUTDOWN)]);
+    world.run();
+    let taint = |effect: &str| json!({"effect": effect, "key": SHUTDOWN_TAINT});
+    let patch = json!({"spec": {"taints": [taint("NoExecute"), taint("NoSchedule")]}});
+    assert_eq!(world.took(), [format!("patch n {patch}")]);
+}

@@ -383,4 +383,22 @@ mod tests {
         assert_eq!((pods.next_undecided(), pods.undecided()), (None, 0));
         assert_eq!(Arc::strong_count(&kept[1]), 1);
     }
+
+    /// A pod that was created at another time has another turn, and leaves nothing at the former one.
+    #[test]
+    fn a_pod_that_is_replaced_leaves_its_turn() {
+        let mut pods = KeptPods::new(Some(0));
+        for (version, created) in [("1", 5), ("2", 5), ("3", 9), ("4", 2)] {
+            let mut one = pod("a", version, "n", "Failed");
+            one.meta.created = Some(gc_types::Timestamp(created));
+            pods.put(one);
+            let division = pods.finished.as_mut().unwrap();
+            assert!(!division.is_empty(), "version {version}");
+        }
+        let key = pods.put(pod("a", "5", "n", "Running")).pod.key();
+        assert!(pods.finished.as_ref().unwrap().is_empty());
+        assert!(pods.has_node("n") && !pods.has_node("m"));
+        pods.remove(&key);
+        assert!(!pods.has_node("n"));
+    }
 }

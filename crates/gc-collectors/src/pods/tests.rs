@@ -9,6 +9,8 @@ use gc_types::{Effect, ObservedObject, ResourceVersion, Uid};
 use proptest::prelude::*;
 use serde_json::Value;
 
+mod memory;
+
 const NOW: i64 = 1_800_000_000;
 
 fn at(seconds: i64) -> Timestamp {

@@ -69,6 +69,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn the_shortest_period_is_ten_seconds() {
+        assert_eq!(Schedule::parse("every 10s"), Ok(Schedule::Every(SHORTEST_PERIOD_MILLISECONDS)));
+        let refused = "a period of 9.999s is too short; the shortest is 10s".to_owned();
+        assert_eq!(Schedule::parse("every 9999ms"), Err(refused));
+    }
+
     fn time(text: &str) -> Timestamp {
         Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
     }

@@ -244,6 +244,8 @@ mod tests {
             ("a*b*c", "a-b-b-c", true),
             ("a*b*c", "a-c", false),
             ("a*a", "a", false),
+            ("*ab*b", "xab", false),
+            ("*ab*b", "xabb", true),
         ] {
             assert_eq!(name_matches(pattern, name), expected, "{pattern} {name}");
         }

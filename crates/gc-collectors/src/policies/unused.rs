@@ -194,4 +194,28 @@ mod tests {
         recorders.read("ops/recorder", None, Timestamp(2));
         assert_eq!(recorders.next_end(Timestamp(2)), None, "it is gone");
     }
+
+    #[test]
+    fn a_check_counts_for_an_hour_by_either_clock() {
+        let found = [0, LOOK_MILLISECONDS - 1, LOOK_MILLISECONDS, 1 - LOOK_MILLISECONDS, -LOOK_MILLISECONDS]
+            .map(|passed| is_recent(Timestamp(0), Timestamp(passed)));
+        assert_eq!(found, [true, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_lease_is_named_with_its_namespace() {
+        for (text, expected) in [
+            ("kube-system/recorder", Some(("kube-system", "recorder"))),
+            ("a-1/b.c", Some(("a-1", "b.c"))),
+            ("", None),
+            ("a", None),
+            ("/b", None),
+            ("a/", None),
+            ("A/b", None),
+            ("a/B", None),
+            ("a/b/c", None),
+        ] {
+            assert_eq!(lease_name(text), expected, "{text}");
+        }
+    }
 }

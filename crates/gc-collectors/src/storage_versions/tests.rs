@@ -213,3 +213,39 @@ fn a_lease_counts_when_it_becomes_anothers() {
     let effect = engine.poll_effect().unwrap();
     assert_eq!(written(&effect)["storageVersions"], json!(entries(&[("2", "v1")])));
 }
+
+/// A version that was not common before replaces none.
+#[test]
+fn the_time_of_the_agreement_moves_if_it_is_about_another_version() {
+    for (before, left, since) in [
+        (Some("v1"), "v1", "2026-01-01T00:00:00Z".to_owned()),
+        (Some("v1"), "v2", time_text(at(0))),
+        (None, "v2", "2026-01-01T00:00:00Z".to_owned()),
+    ] {
+        let mut version = version(&[("1", left)], Some("v1"));
+        version.common = before.map(Into::into);
+        let written = status(&version, &[&version.entries[0]], at(0));
+        assert_eq!(written["conditions"][1]["lastTransitionTime"], *since, "{before:?} {left}");
+    }
+}
+
+/// The watch gets a second to deliver a lease that was read, before it is read again.
+#[test]
+fn a_lease_that_exists_unobserved_is_read_again() {
+    let mut engine = engine(version(&[("1", "v1")], Some("v1")), &[]);
+    answer(&mut engine, "1", &found());
+    assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(1))));
+    engine.tick(at(1));
+    answer(&mut engine, "1", &found());
+    assert_eq!(engine.poll_effect(), None);
+}
+
+/// A read that is withheld is not in flight.
+#[test]
+fn a_withheld_read_is_forgotten() {
+    let mut engine = engine(version(&[("1", "v1")], Some("v1")), &[]);
+    let read = engine.poll_effect().unwrap();
+    assert_eq!(engine.collector().reading.len(), 1);
+    engine.skip(read.id);
+    assert!(engine.collector().reading.is_empty());
+}

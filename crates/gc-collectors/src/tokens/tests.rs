@@ -307,3 +307,37 @@ fn nothing_happens_without_a_list_of_the_pods_or_a_tracked_day() {
     engine.finish(again.id, &Outcome::Applied(None));
     assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));
 }
+
+/// While the pods of a namespace are listed, all its tokens wait for that list.
+#[test]
+fn tokens_of_a_namespace_wait_for_one_list() {
+    let mut second = secret(&json!({}));
+    second.meta.name = "t2".into();
+    let mut engine = engine(&[secret(&json!({})), second]);
+    for _ in 0..2 {
+        let list = engine.poll_effect().unwrap();
+        assert!(matches!(list.request, Request::Barrier { .. }), "{list:?}");
+        assert_eq!(engine.poll_effect(), None);
+        engine.finish(list.id, &Outcome::Applied(None));
+    }
+    let changed: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| effect.request).collect();
+    assert!(
+        changed.len() == 2 && changed.iter().all(|request| matches!(request, Request::Guarded { .. })),
+        "{changed:?}"
+    );
+}
+
+/// Two lists agree only if the second follows soon.
+#[test]
+fn a_list_that_is_too_old_is_the_first_no_longer() {
+    for (milliseconds, lists) in [(LIST_MILLISECONDS, 1), (LIST_MILLISECONDS + 1, 2)] {
+        let mut engine = engine(&[secret(&json!({}))]);
+        list(&mut engine, &[]);
+        engine.tick(now().after(milliseconds));
+        for _ in 0..lists {
+            list(&mut engine, &[]);
+        }
+        let effect = engine.poll_effect().unwrap();
+        assert!(matches!(effect.request, Request::Guarded { .. }), "after {milliseconds} ms: {effect:?}");
+    }
+}

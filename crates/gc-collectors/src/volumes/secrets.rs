@@ -154,6 +154,7 @@ mod tests {
             assert_eq!(source(&secret(name, namespace, Some("fast"))), expected, "{name:?} {namespace:?}");
         }
         assert_eq!(source(&secret(None, None, None)), SecretSource::None);
+        assert_eq!(source(&secret(None, None, Some(""))), SecretSource::None);
         let unclaimed = DeletionSecret { claim: None, ..secret(None, None, Some("fast")) };
         assert_eq!(source(&unclaimed), SecretSource::None);
     }
@@ -197,6 +198,15 @@ mod tests {
             let parameters: BTreeMap<String, String> =
                 parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             assert_eq!(of_class(&parameters, "pv-1", &secret(None, None, None)), expected, "{parameters:?}");
+        }
+    }
+
+    /// Names have 1 to 253 characters.
+    #[test]
+    fn a_name_that_is_resolved_is_bounded() {
+        for (length, is_valid) in [(0, false), (1, true), (253, true), (254, false), (255, false)] {
+            let found = resolve(NAME, &"a".repeat(length), |_| None);
+            assert_eq!(found.is_ok(), is_valid, "{length}: {found:?}");
         }
     }
 }

@@ -65,22 +65,30 @@ fn healthy(ask: &Ask) -> Reply {
 }
 
 /// Runs a whole pass, answering each request immediately, and returns its duration as well.
-fn pass(
-    memory: &mut Memory,
-    dry_run: bool,
-    mut answer: impl FnMut(&Ask) -> Reply,
-) -> (Vec<String>, End, i64) {
+fn pass(memory: &mut Memory, dry_run: bool, answer: impl FnMut(&Ask) -> Reply) -> (Vec<String>, End, i64) {
     let mut pass = EmptyingPass::new(&"n".into(), dry_run);
+    let (lines, took) = run(&mut pass, memory, answer);
+    let end = pass.end().unwrap_or_else(|| panic!("the pass waits for nothing after {lines:?}"));
+    (lines, end.clone(), took)
+}
+
+/// Runs a pass to its end, and returns its requests and its duration.
+fn run(
+    pass: &mut EmptyingPass,
+    memory: &mut Memory,
+    mut answer: impl FnMut(&Ask) -> Reply,
+) -> (Vec<String>, i64) {
     let (mut lines, mut now) = (Vec::new(), CLOCK);
     loop {
+        assert!(pass.awaits_nothing(), "{lines:?}");
         while let Some((id, ask)) = pass.ask(memory, Timestamp(now)) {
             lines.push(line(&ask));
+            assert!(!pass.awaits_nothing(), "{lines:?}");
             pass.answered(memory, id, answer(&ask), Timestamp(now));
         }
-        match (pass.end(), pass.next_wakeup()) {
-            (Some(end), _) => return (lines, end.clone(), now - CLOCK),
-            (None, Some(at)) => now = at.0,
-            (None, None) => panic!("the pass waits for nothing after {lines:?}"),
+        match pass.next_wakeup() {
+            Some(at) if pass.end().is_none() => now = at.0,
+            _ => return (lines, now - CLOCK),
         }
     }
 }
@@ -387,5 +395,190 @@ proptest! {
         };
         let is_empty = lists.len() == 3 && lists.values().all(found_nothing);
         prop_assert!(!finalized || (is_empty && !unanswered && !dry_run), "{lines:?} {lists:?}");
+    }
+}
+
+const TO_THE_STATUS: [&str; 9] = [
+    "read",
+    "discover",
+    "delete all pods",
+    "list pods",
+    "delete all deployments",
+    "list deployments",
+    "list events",
+    "list events",
+    "read",
+];
+
+/// While pods remain or cannot be deleted, nothing else is, because they may need it.
+#[test]
+fn what_pods_may_need_stays_as_long_as_they_do() {
+    let refused = Reply::Refused { code: 500, why: "no".into() };
+    for (ask, reply, expected) in [
+        ("list pods", Reply::Items(vec![item("p", &[], 30)]), &["delete all pods", "list pods"][..]),
+        ("delete all pods", refused, &["delete all pods"]),
+    ] {
+        let (lines, _, _) = pass(&mut Memory::default(), false, |asked| {
+            if line(asked) == ask { reply.clone() } else { healthy(asked) }
+        });
+        assert_eq!(lines, [&["read", "discover"], expected, &["read", "status"]].concat());
+    }
+}
+
+/// A pass that leaves something behind without a failure waits for others, and one that failed does not.
+#[test]
+fn a_pass_waits_for_others_if_only_they_can_end_it() {
+    type Answer = Box<dyn Fn(&Ask) -> Option<Reply>>;
+    let on = |wanted: &'static str, reply: Reply| -> Answer {
+        Box::new(move |ask| (line(ask) == wanted).then(|| reply.clone()))
+    };
+    let items = |finalizers: &[&str]| Reply::Items(vec![item("e", finalizers, 0)]);
+    let refused = || Reply::Refused { code: 500, why: "no".into() };
+    let silent = Reply::Failed { why: "timeout".into(), may_be_at_work: true };
+    for (situation, answers, waits) in [
+        ("nothing is left", vec![], false),
+        ("a finalizer", vec![on("list events", items(&["x"]))], true),
+        ("something that should have gone", vec![on("list events", items(&[]))], true),
+        (
+            "that, and a failure",
+            vec![on("list events", items(&[])), on("list deployments", refused())],
+            false,
+        ),
+        (
+            "that, and a group that is not known",
+            vec![on("list events", items(&[])), on("discover", Reply::Served(Arc::new(served(&["far"]))))],
+            false,
+        ),
+        ("only a failure", vec![on("list deployments", refused())], false),
+        ("nothing was found out", vec![on("discover", refused())], false),
+        ("a deletion that may still be at work", vec![on("delete all deployments", silent)], false),
+    ] {
+        let mut memory = Memory::default();
+        let mut pass = EmptyingPass::new(&"n".into(), false);
+        assert!(!pass.waits_for_others(), "{situation}: it has not begun");
+        let answer =
+            |ask: &Ask| answers.iter().find_map(|answer| answer(ask)).unwrap_or_else(|| healthy(ask));
+        let (lines, _) = run(&mut pass, &mut memory, answer);
+        assert_eq!(pass.waits_for_others(), waits, "{situation}: {:?} after {lines:?}", pass.end());
+        assert_eq!(pass.view(), &view(), "{situation}");
+    }
+    // The namespace is empty, but stays because of the deletion before.
+    let mut memory = Memory::default();
+    memory.unanswered.record(&"n".into(), Timestamp(CLOCK));
+    let mut pass = EmptyingPass::new(&"n".into(), false);
+    run(&mut pass, &mut memory, healthy);
+    assert_eq!(pass.end(), Some(&End::Again { milliseconds: 60_000, unanswered: true }));
+    assert!(!pass.waits_for_others());
+}
+
+/// Groups whose resources were all found empty need not be waited for later.
+#[test]
+fn a_pass_remembers_the_groups_that_it_found_empty() {
+    let mut memory = Memory::default();
+    let (_, end, _) = pass(&mut memory, false, |ask| match line(ask).as_str() {
+        "list events" => Reply::Items(vec![item("e", &["x"], 0)]),
+        _ => healthy(ask),
+    });
+    assert_eq!(end, End::Again { milliseconds: 8_000, unanswered: false });
+    let excuses = ["apps", ""].map(|group| memory.groups.excuse("u", group));
+    assert_eq!(excuses, [Some("it has nothing in the namespace"), None]);
+    assert_eq!(memory.namespaces(), 1);
+}
+
+/// Before it writes, a pass reads the namespace: nothing is written to another one of that name, or that others have finalized.
+#[test]
+fn what_is_read_before_a_write_decides_about_it() {
+    let another = || View { uid: "another".into(), ..view() };
+    let finalized = || View { finalizers: vec!["x".into()], ..view() };
+    let upheld =
+        || View { says_terminating: true, conditions: Pass::default().conditions(&[], "now"), ..view() };
+    let failed = End::Failed {
+        why: "namespace n has been deleted and recreated in the meantime".into(),
+        further: false,
+    };
+    let gone = End::Done { terminating_seconds: None };
+    let silent = View { says_terminating: false, ..upheld() };
+    let mut outdated = upheld();
+    outdated.conditions[3].status = "True".into();
+    for (situation, before_status, before_finalizers, expected, end) in [
+        ("another at the first", another(), view(), &[][..], failed),
+        ("another at the second", view(), another(), &["status", "read"], gone.clone()),
+        ("finalized by others", view(), finalized(), &["status", "read"], gone),
+        ("not the phase", silent, view(), &["status", "read", "finalize []"], DONE),
+        ("other conditions", outdated, view(), &["status", "read", "finalize []"], DONE),
+        ("nothing to write", upheld(), upheld(), &["read", "finalize []"], DONE),
+    ] {
+        let mut views = [view(), before_status, before_finalizers].into_iter();
+        let (lines, found, _) = pass(&mut Memory::default(), false, |ask| match ask {
+            Ask::Read => Reply::Namespace(Box::new(views.next().unwrap_or_else(view))),
+            ask => healthy(ask),
+        });
+        assert_eq!(
+            (lines, found),
+            ([&TO_THE_STATUS, expected].concat().iter().map(ToString::to_string).collect(), end),
+            "{situation}"
+        );
+    }
+}
+
+/// Each write is tried five times while the namespace changes.
+#[test]
+fn a_namespace_that_keeps_changing_ends_the_pass() {
+    for (status, finalizers, expected) in [
+        (CONFLICT_TRIES - 1, CONFLICT_TRIES - 1, Ok((5, 5))),
+        (CONFLICT_TRIES, 0, Err("the status of namespace n keep changing")),
+        (0, CONFLICT_TRIES, Err("the finalizers of namespace n keep changing")),
+    ] {
+        let (mut status_left, mut finalizers_left) = (status, finalizers);
+        let (lines, end, _) = pass(&mut Memory::default(), false, |ask| {
+            let left = match ask {
+                Ask::WriteStatus(_) => &mut status_left,
+                Ask::Finalize(_) => &mut finalizers_left,
+                ask => return healthy(ask),
+            };
+            if *left == 0 {
+                return Reply::Done;
+            }
+            *left -= 1;
+            Reply::Refused { code: 409, why: "changed".into() }
+        });
+        let count = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+        match expected {
+            Ok(counts) => assert_eq!(((count("status"), count("finalize")), &end), (counts, &DONE)),
+            Err(why) => {
+                assert_eq!(end, End::Failed { why: why.into(), further: false });
+                let tries = if status > 0 { count("status") } else { count("finalize") };
+                assert_eq!(tries, 5, "{lines:?}");
+            }
+        }
+    }
+}
+
+/// A failed pass is repeated soon if it has found more resources empty than the one before.
+#[test]
+fn a_pass_that_got_no_further_says_so() {
+    let mut memory = Memory::default();
+    let mut ends = [false, false].map(|_| {
+        pass(&mut memory, false, |ask| match line(ask).as_str() {
+            "list events" => Reply::Refused { code: 500, why: "no".into() },
+            _ => healthy(ask),
+        })
+        .1
+    });
+    ends.reverse();
+    assert_eq!(ends, [false, true].map(|further| End::Failed { why: "no".into(), further }));
+}
+
+#[test]
+fn what_remains_of_a_resource_is_summed_up() {
+    let items = [item("a", &["x", "y"], 30), item("b", &["x"], 10), item("c", &[], 0)];
+    for (seconds, grace_seconds) in [(29, 30), (30, 0)] {
+        let expected = RemainingObjects {
+            resource: "pods.".into(),
+            objects: 3,
+            finalizers: [("x".to_owned(), 2), ("y".to_owned(), 1)].into(),
+            grace_seconds,
+        };
+        assert_eq!(remaining("pods.".into(), &items, seconds), expected, "{seconds}");
     }
 }

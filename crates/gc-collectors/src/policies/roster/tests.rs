@@ -474,3 +474,52 @@ fn policies_that_may_be_gone_delete_nothing() {
     roster.synced();
     assert_eq!(wanted(&mut roster).len(), 0);
 }
+
+/// An instance that replaces another one differs from it, even before the policies and watches are known again.
+#[test]
+fn each_instance_of_a_policy_is_another_member() {
+    let mut roster = roster(&[policy("p", "Job", 1)]);
+    let member = |roster: &Roster| roster.engines().next().map(|(member, _)| member.clone()).unwrap();
+    roster.list_started();
+    let mut members = vec![member(&roster)];
+    for step in 0..4 {
+        if step < 2 {
+            roster.set_clock(at(step));
+        } else {
+            let mut other = policy("p", "Job", 1);
+            other["spec"]["maxAge"] = format!("{step}h").into();
+            roster.observed(&other, number).unwrap();
+        }
+        let now = member(&roster);
+        assert!(!members.contains(&now), "step {step}: {now:?}");
+        assert_eq!((&*now.name, &*now.uid, now.generation), ("p", "p-uid", 1));
+        members.push(now);
+    }
+}
+
+#[test]
+fn the_policies_are_known_once_their_list_is_complete() {
+    let mut roster = Roster::default();
+    let mut known = vec![roster.is_synced()];
+    for _ in 0..2 {
+        roster.list_started();
+        known.push(roster.is_synced());
+        roster.synced();
+        known.push(roster.is_synced());
+    }
+    assert_eq!(known, [false, false, true, false, true]);
+}
+
+/// A watch that is resumed has no list that could end.
+#[test]
+fn the_end_of_no_list_makes_nothing_complete() {
+    let mut roster = roster(&[shown(policy("p", "Job", 1))]);
+    let watch = watch_of(&roster, "Job");
+    observe_object(&mut roster, watch, "a");
+    roster.observe(watch, Observation::Synced);
+    tick(&mut roster, 1);
+    assert_eq!(wanted(&mut roster), []);
+    list(&mut roster, watch, &["a"]);
+    tick(&mut roster, 2);
+    assert_eq!(names(&wanted(&mut roster)), ["p a"]);
+}

@@ -407,3 +407,59 @@ fn what_fails_of_volume_protection_is_repeated() {
         assert_eq!(engine.next_wakeup(), None, "{scenario}");
     }
 }
+
+#[test]
+fn what_refers_to_a_claim() {
+    let ephemeral = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]);
+    let running = |volumes: &Value| pod("p", "u", "n", "Running", volumes, None);
+    let owned = |uid: &str| claim("shop", "p-v", false, &[], Some(uid));
+    let plain = claim("shop", "data", false, &[], None);
+    for (situation, claim, pod, expected) in [
+        ("its name", &plain, running(&direct("data")), true),
+        ("another name", &plain, running(&direct("other")), false),
+        ("another namespace", &claim("other", "data", false, &[], None), running(&direct("data")), false),
+        ("an ephemeral volume of its own", &owned("u"), running(&ephemeral), true),
+        ("one of another pod", &owned("other"), running(&ephemeral), false),
+        ("one of no pod", &claim("shop", "p-v", false, &[], None), running(&ephemeral), false),
+        ("its name beside its own", &owned("other"), running(&direct("p-v")), true),
+    ] {
+        assert_eq!(unused::refers(claim, &pod), expected, "{situation}");
+    }
+}
+
+/// A claim that is removed while it waits for a list leaves the others waiting.
+#[test]
+fn a_removed_claim_waits_for_no_list() {
+    let mut engine = engine(["a", "b", "c"].map(held).into(), vec![]);
+    let (list, _) = next(&mut engine).unwrap();
+    assert_eq!(next(&mut engine), None);
+    engine.observe(Observation::Removed(Kind::Claim.key(&"shop".into(), &"b".into())));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(settle(&mut engine), ["shop/a []", "list shop", "shop/c []"]);
+}
+
+/// A pod that names the claim but will never start does not hold it.
+#[test]
+fn a_listed_pod_without_a_node_holds_nothing() {
+    let mut engine = engine(vec![held("a")], vec![]);
+    let (list, _) = next(&mut engine).unwrap();
+    engine.observe(Observation::Found(Facts::Pod(pod("p", "u", "", "Pending", &direct("a"), None))));
+    engine.finish(list, &Outcome::Applied(None));
+    assert_eq!(settle(&mut engine), ["shop/a []"]);
+}
+
+/// The condition is about the moment at which its new value was first noticed, until it is written or turns over.
+#[test]
+fn the_time_of_a_pending_condition_stays() {
+    let user = || Observation::Observed(Facts::Pod(pod("p", "u", "n", "Running", &direct("a"), None)));
+    let claim = living(&[CLAIM_FINALIZER], None);
+    let mut engine = engine_of(ClaimProtection::new(true), vec![claim], vec![]);
+    engine.observe(user());
+    assert_eq!(settle(&mut engine), [USED]);
+    engine.tick(Timestamp(1_000));
+    engine.observe(user());
+    assert_eq!(settle(&mut engine), [] as [&str; 0], "the same request");
+    engine.observe(Observation::Removed(Kind::Pod.key(&"shop".into(), &"p".into())));
+    let turned = UNUSED.replace("00:00:00Z", "00:00:01Z");
+    assert_eq!(settle(&mut engine), ["list shop", &turned]);
+}

@@ -139,3 +139,22 @@ fn lists_before_another_listing_count_no_longer() {
     engine.observe(Observation::Synced(Kind::Claim));
     assert_eq!(settle(&mut engine), SEARCH);
 }
+
+/// Only a list that names the class shows that it is used, and a list that is withheld shows nothing.
+#[test]
+fn a_list_that_names_other_classes_does_not_hold_this_one() {
+    let spec = json!({"spec": {"volumeAttributesClassName": "tin"}});
+    let mut engine = engine(&[class(true, &[FINALIZER])]);
+    let (id, shown) = next(&mut engine).unwrap();
+    assert_eq!(shown, "list claims");
+    engine.observe(Observation::Found(facts(Kind::Claim, "new", &spec)));
+    engine.finish(id, &Outcome::Applied(None));
+    let (id, shown) = next(&mut engine).unwrap();
+    assert_eq!(shown, "list volumes");
+    let listing = |engine: &Engine<AttributesClassProtection>| {
+        engine.collector().searches.values().map(|search| search.listing).collect::<Vec<_>>()
+    };
+    assert_eq!(listing(&engine), [Some(Kind::Volume)]);
+    engine.skip(id);
+    assert_eq!(listing(&engine), [None]);
+}

@@ -134,3 +134,90 @@ fn a_list_overtakes_the_live_read_before_it() {
     world.run();
     assert_eq!(world.took().first().map(String::as_str), Some("read data"));
 }
+
+/// A volume that never had a claim keeps its storage as long as it lives.
+#[test]
+fn the_storage_of_an_unclaimed_volume_goes_with_it() {
+    let unclaimed = both(&csi("h"), &json!({"status": {"phase": "Available"}}));
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let retained = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    let strange = json!({"metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": null}}});
+    let bare = json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}});
+    for (situation, changes, calls) in [
+        ("it lives", vec![], 0),
+        ("it is deleted", vec![&deleted], 1),
+        ("deleted, and retained", vec![&deleted, &retained], 0),
+        ("deleted, and provisioned by nothing", vec![&deleted, &strange], 0),
+        ("deleted, and without a finalizer for its storage", vec![&deleted, &bare], 0),
+    ] {
+        let mut object = volume("v", &unclaimed);
+        merge(&mut object, &json!({"spec": {"claimRef": null}}));
+        for change in changes {
+            merge(&mut object, change);
+        }
+        let mut world = World::new(deleters());
+        world.put_volume(object);
+        world.run();
+        assert_eq!(world.calls(), calls, "{situation}: {:?}", world.log);
+    }
+}
+
+/// A handle of a driver that looks like a directory is none.
+#[test]
+fn directories_share_nothing_with_drivers() {
+    let released = json!({"status": {"phase": "Released"}});
+    let mut world = World::new(deleters());
+    world.put_volume(volume(
+        "other",
+        &both(&csi("/tmp/a/b"), &json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})),
+    ));
+    world.put_volume(volume("v", &both(&host("/tmp/a"), &released)));
+    world.run();
+    assert_eq!(world.calls(), 1, "{:?}", world.log);
+}
+
+/// The driver gets the name of the class, from which it finds its Secret; an empty name is none.
+#[test]
+fn the_class_of_a_volume_reaches_its_driver() {
+    for (class, expected) in [("fast", Some("fast")), ("", None)] {
+        let mut world = World::new(deleters());
+        let more = json!({"spec": {"storageClassName": class}, "status": {"phase": "Released"}});
+        world.put_volume(volume("v", &both(&csi("h"), &more)));
+        let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } =
+            world.run_up_to_the_call().request
+        else {
+            panic!()
+        };
+        let secret = gc_types::DeletionSecret {
+            name: None,
+            namespace: None,
+            class: expected.map(Into::into),
+            claim: Some(("shop".into(), "data".into())),
+        };
+        assert_eq!(*storage, Storage::Csi { driver: DRIVER.into(), handle: "h".into(), secret });
+    }
+}
+
+/// What is withheld is not in flight.
+#[test]
+fn withheld_requests_leave_nothing_behind() {
+    let mut world = World::new(deleters());
+    world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
+    let mut flying = Vec::new();
+    for _ in 0..3 {
+        let withheld = world.engine.poll_effect().unwrap();
+        let state = |world: &World| {
+            let collector = world.engine.collector();
+            [collector.asked.len(), usize::from(collector.list.is_some()), collector.calls.len()]
+        };
+        let before = state(&world);
+        world.engine.skip(withheld.id);
+        flying.push((before, state(&world)));
+        world.engine.release(None);
+        let effect = world.engine.poll_effect().unwrap();
+        let outcome = world.perform(&effect);
+        world.engine.finish(effect.id, &outcome);
+    }
+    let expected = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map(|before| (before, [0; 3]));
+    assert_eq!(flying, expected);
+}
