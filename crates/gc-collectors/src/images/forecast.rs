@@ -9,7 +9,7 @@ use std::fmt;
 use super::layers::LayerUsers;
 use super::plan::{Removal, Space};
 use super::space::{Filesystem, Goal};
-use super::{Image, ImageId, LayerId};
+use super::{Image, ImageId};
 
 /// Maximum number of bytes that an image frees for each byte of its nominal size: compressed layers are stored beside the unpacked
 /// ones.
@@ -139,12 +139,11 @@ fn bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -> Bounds
 }
 
 /// Returns bounds from nominal sizes. Removed images free at least the size of those that share no layer with each other, and
-/// nothing of a layer that another image needs.
+/// nothing of a layer that another image needs, or another copy of the same one.
 fn nominal_bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -> Bounds {
     let used = measured.iter().map(|one| one.capacity_bytes.saturating_sub(one.available_bytes)).max();
     let by_id: BTreeMap<&ImageId, &Image> = images.iter().map(|image| (&image.id, image)).collect();
-    let mut users = LayerUsers::of(by_id.values().copied());
-    let mut counted: BTreeSet<LayerId> = BTreeSet::new();
+    let mut users = LayerUsers::of(images.iter());
     let (mut least, mut most) = (vec![Space::default()], vec![Space::default()]);
     let mut sums = (0_u64, 0_u64);
     for removal in list {
@@ -153,9 +152,8 @@ fn nominal_bounds(list: &[Removal], images: &[Image], measured: &[Filesystem]) -
             users.take(image);
         }
         // Unknown layers may all be shared.
-        let is_last = layers.iter().all(|layer| !users.is_used(*layer) && !counted.contains(layer));
+        let is_last = layers.iter().all(|layer| !users.is_used(*layer));
         if is_last && !layers.is_empty() {
-            counted.extend(layers);
             sums.0 = sums.0.saturating_add(removal.size_bytes);
         }
         sums.1 = sums
@@ -431,6 +429,11 @@ mod tests {
         };
         assert_eq!(freed(&held("2099-01-01T00:00:00Z")), own);
         assert_eq!(freed(&held("2001-01-01T00:00:00Z")), [own[0], own[1] + base]);
+        let mut copies = [&world.removals()[..], &world.removals()[1..]].concat();
+        let disk = Disk { directory_bytes: 0, has_content: true };
+        assert!(set_freed_space(&mut copies, &namespace, disk, UnixNanoseconds(0)));
+        let bytes: Vec<u64> = copies.iter().map(|one| one.expected_freed_bytes).collect();
+        assert_eq!(bytes, [own[0], 0, own[1] + base], "the second has a copy");
         let elsewhere = Namespace { foreign_content: [(digest(20_001), 10_000)].into(), ..namespace.clone() };
         assert_eq!(freed(&elsewhere), [own[0], own[1] + 40_960]);
     }
@@ -479,12 +482,15 @@ mod tests {
             with_layers(4, 800, &[]),
             with_layers(5, 1_600, &[3, 9]),
             with_layers(6, 3_200, &[2]),
+            Image { runtime_handler: "h".into(), ..with_layers(3, 400, &[4, 5]) },
         ];
         // The fifth is in use, the sixth is listed after those that share its layer, and the third has a copy for another handler.
         let list = [1_u64, 2, 3, 3, 4, 6].map(|number| removal(number, 100 << (number - 1)));
         let found = bounds(&list, &images, &[full_disk()]);
         let bytes = |of: &[Space]| of.iter().map(|one| one.bytes).collect::<Vec<_>>();
-        assert_eq!(bytes(&found.least), [0, 0, 0, 400, 400, 400, 3_600]);
+        assert_eq!(bytes(&found.least), [0, 0, 0, 0, 400, 400, 3_600]);
+        let one_copy = bounds(&list[..3], &images, &[full_disk()]);
+        assert_eq!(bytes(&one_copy.least), [0; 4]);
         // No more than the disk holds.
         assert_eq!(bytes(&found.most), [0, 800, 2_400, 5_600, 8_800, 10_000, 10_000]);
         assert!(!found.is_known);

@@ -232,7 +232,20 @@ mod tests {
             (id(7).digits(), true),
             (id(8).as_str(), false),
             ("sha256", false),
+            ("*@sha256", false),
         ] {
+            let list = ImagePatterns::new([pattern]).expect("valid");
+            assert_eq!(list.matching(&subject).is_some(), kept, "{pattern}");
+        }
+    }
+
+    /// The port of a registry is no tag.
+    #[test]
+    fn a_registry_alone_is_no_repository() {
+        let mut subject = image(7, 1);
+        subject.repo_tags = vec!["registry.example:5000/app".into()];
+        subject.repo_digests.clear();
+        for (pattern, kept) in [("registry.example", false), ("registry.example:5000/app", true)] {
             let list = ImagePatterns::new([pattern]).expect("valid");
             assert_eq!(list.matching(&subject).is_some(), kept, "{pattern}");
         }

@@ -379,7 +379,8 @@ pub fn set_freed_space(
         }
     }
     let mut holders: BTreeMap<&Node<'_>, usize> = BTreeMap::new();
-    for node in owners.values().flatten() {
+    // Each copy of an image, for another runtime handler, needs the same.
+    for node in list.iter().filter_map(|removal| owners.get(removal.id.digits())).flatten() {
         *holders.entry(node).or_insert(0) += 1;
     }
     let mut found = Vec::with_capacity(list.len());
