@@ -158,3 +158,21 @@ fn a_list_that_names_other_classes_does_not_hold_this_one() {
     engine.skip(id);
     assert_eq!(listing(&engine), [None]);
 }
+
+/// A volume that only the live list has holds the class as a claim does.
+#[test]
+fn a_listed_volume_holds_the_class() {
+    let spec = json!({"spec": {"volumeAttributesClassName": "gold"}});
+    let mut engine = engine(&[class(true, &[FINALIZER])]);
+    for (expected, found) in
+        [("list claims", None), ("list volumes", Some(facts(Kind::Volume, "new", &spec)))]
+    {
+        let (id, shown) = next(&mut engine).unwrap();
+        assert_eq!(shown, expected);
+        if let Some(found) = found {
+            engine.observe(Observation::Found(found));
+        }
+        engine.finish(id, &Outcome::Applied(None));
+    }
+    assert_eq!((next(&mut engine), engine.next_wakeup()), (None, Some(Timestamp(1_000))));
+}
