@@ -16,11 +16,16 @@ use gc_store::MemoryStorage;
 use serde_json::json;
 use world::World;
 
+/// Key of the object that cannot be read.
+const BROKEN: &str = "/core/configmaps/default/broken";
+
 /// A store in which one value is damaged: reads of it fail, and the change that deletes it has none.
 struct Damaged {
     inner: Arc<MemoryStorage>,
     /// The end of its key.
     damaged: &'static str,
+    /// The end of a key whose value somebody else replaces after it was read.
+    replaced: &'static str,
 }
 
 impl Storage for Damaged {
@@ -36,6 +41,9 @@ impl Storage for Damaged {
         let answer = self.inner.get(key, at)?;
         if answer.item.is_some() && key.ends_with(self.damaged) {
             return Err(StorageError::Broken(format!("the object {key} does not decode")));
+        }
+        if key.ends_with(self.replaced) {
+            self.inner.commit(written(key))?;
         }
         Ok(answer)
     }
@@ -57,18 +65,32 @@ impl Storage for Damaged {
     }
 }
 
+/// Returns the transaction that stores under a key what is no object.
+fn written(key: &str) -> Transaction {
+    Transaction { conditions: vec![], writes: vec![Write::Put(key.into(), bytes::Bytes::new())] }
+}
+
+/// Creates a server over a store with an unreadable object `broken`, and one in whose key `damaged` or `replaced` ends.
+fn world_with_broken(damaged: &'static str, replaced: &'static str) -> World {
+    let inner = Arc::new(MemoryStorage::default());
+    inner.commit(written(BROKEN)).unwrap();
+    let store = Damaged { inner: Arc::clone(&inner), damaged, replaced };
+    World::over(Arc::new(store), inner, Config::default())
+}
+
+/// Returns the options of a deletion of what cannot be read.
+fn ignoring_read_errors() -> DeleteOptions {
+    DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() }
+}
+
 /// The option for objects that cannot be read deletes one (KEP-3926): whether the store cannot read it, or it is no document.
 #[test]
 fn an_unreadable_object_is_deleted_by_the_option_for_it() {
     KubernetesVersion::V1_37.choose().unwrap();
     for damaged in ["/default/broken", "none"] {
-        let inner = Arc::new(MemoryStorage::default());
-        let store = Damaged { inner: Arc::clone(&inner), damaged };
-        let world = World::over(Arc::new(store), Arc::clone(&inner), Config::default());
+        let world = world_with_broken(damaged, "none");
         let maps = "v1/configmaps";
         world.config_map("sound", &[]);
-        let write = Write::Put("/core/configmaps/default/broken".into(), bytes::Bytes::new());
-        inner.commit(Transaction { conditions: vec![], writes: vec![write] }).unwrap();
         let options = ListOptions { resource_version: world.version(), ..ListOptions::default() };
         let mut watch = world.watch(maps, "default", &options).unwrap();
         let delete = |name: &str, is_unsafe: bool, dry_run: &[&str]| {
@@ -93,4 +115,43 @@ fn an_unreadable_object_is_deleted_by_the_option_for_it() {
         let events = world.events(&mut watch);
         assert_eq!((world::kinds(&events).len(), &events[0].1["code"]), (2, &json!(410)), "{events:?}");
     }
+}
+
+/// Validating admission is asked about the deletion of what cannot be read, and shown an object without content.
+#[test]
+fn admission_is_asked_about_the_deletion_of_an_unreadable_object() {
+    KubernetesVersion::V1_37.choose().unwrap();
+    let seen = "oldObject.kind == 'ConfigMap' && oldObject.metadata == {} && request.name == 'broken' && \
+                request.options.ignoreStoreReadErrorWithClusterBreakingPotential";
+    for (expression, refused) in [("false", true), (seen, false)] {
+        for damaged in ["/default/broken", "none"] {
+            let world = world_with_broken(damaged, "none");
+            let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]});
+            let spec = json!({
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression, "message": "kept"}],
+            });
+            let group = "admissionregistration.k8s.io/v1/validatingadmissionpolic";
+            world.create(&format!("{group}ies"), json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+            let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+            let binding = json!({"metadata": {"name": "b"}, "spec": spec});
+            world.create(&format!("{group}ybindings"), binding).unwrap();
+            let deleted = world.delete("v1/configmaps", "default/broken", ignoring_read_errors());
+            let code = deleted.map_or_else(|error| error.code, |_| 200);
+            assert_eq!(code, if refused { 422 } else { 200 }, "{expression} {damaged}");
+            let deleted = world.delete("v1/configmaps", "default/broken", DeleteOptions::default());
+            assert_eq!(deleted.unwrap_err().code, if refused { 500 } else { 404 }, "{expression} {damaged}");
+        }
+    }
+}
+
+/// What was stored after the check is not deleted by it.
+#[test]
+fn an_object_stored_after_the_check_is_not_deleted_unread() {
+    KubernetesVersion::V1_37.choose().unwrap();
+    let world = world_with_broken("none", "/default/broken");
+    let error = world.delete("v1/configmaps", "default/broken", ignoring_read_errors()).unwrap_err();
+    assert_eq!((error.code, &*error.reason), (409, "Conflict"), "{}", error.message);
+    let deleted = world.delete("v1/configmaps", "default/broken", DeleteOptions::default());
+    assert_eq!(deleted.unwrap_err().code, 500);
 }

@@ -18,7 +18,7 @@ use crate::persist;
 use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::registry::deletion_observer::{ObservedDeletion, TerminatingDefinition};
 use crate::resource::DefaultGarbageCollection;
-use crate::storage::{Key, KeyValue, Revision, StorageError, Transaction, Write};
+use crate::storage::{Committed, Condition, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
 /// Finalizer under which dependents are orphaned.
 pub const ORPHAN: &str = "orphan";
@@ -170,21 +170,36 @@ impl Call<'_> {
         self.deletion_response(&deletion, deleted)
     }
 
-    /// Handles a DELETE that is only meant for an object that cannot be read: finalizers, preconditions and admission would have to read
-    /// it, so none of them applies.
+    /// Handles a DELETE that is only meant for an object that cannot be read. Its finalizers cannot be read either, so they do not count,
+    /// and admission is shown an object without content.
     fn delete_unreadable(&mut self, deletion: &Deletion) -> Result<Response, ApiError> {
-        self.refuse_unreadable_deletion()?;
+        let (target, resource) = (self.target, self.resource());
+        let seen = self.refuse_unreadable_deletion()?;
+        self.admit_deletion(&target.name)?;
+        let api_version = gc_types::api_version(&resource.group, &resource.version);
+        let unknown = json!({"apiVersion": api_version, "kind": &*resource.kind, "metadata": {}});
+        let mut shown = deletion.shown();
+        shown.insert(UNSAFE_DELETION.into(), true.into());
+        self.validate_dynamically(None, Some(&unknown), &Options::Delete(&shown, deletion.dry_run))?;
+        // Webhooks may have been called since the last check.
+        self.check_time()?;
         if !deletion.dry_run {
-            let transaction = Transaction { conditions: vec![], writes: vec![Write::Delete(self.key())] };
-            self.registry.storage.commit(transaction).map_err(persist::storage_error)?;
-            self.registry.after_write(self.resource())?;
+            let key = self.key();
+            let condition = seen.map(|mod_revision| Condition { key: Arc::clone(&key), mod_revision });
+            let transaction =
+                Transaction { conditions: Vec::from_iter(condition), writes: vec![Write::Delete(key)] };
+            match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
+                Committed::Done(_) => self.registry.after_write(self.resource())?,
+                Committed::Conflict(_) => return Err(self.modified(&target.name)),
+            }
         }
-        let details = json!({"name": self.target.name, "kind": &*self.resource().kind});
+        let details = json!({"name": target.name, "kind": &*resource.kind});
         Ok(self.answer_success(200, Some(details)))
     }
 
-    /// Fails if the user may not delete an object that cannot be read, or if the object can be read.
-    fn refuse_unreadable_deletion(&self) -> Result<(), ApiError> {
+    /// Fails if the user may not delete an object that cannot be read, or if the object can be read. Otherwise, returns its revision,
+    /// unless the store cannot read even that.
+    fn refuse_unreadable_deletion(&self) -> Result<Option<Revision>, ApiError> {
         let (target, resource) = (self.target, self.resource());
         let attributes = Attributes {
             verb: UNSAFE_VERB,
@@ -202,11 +217,11 @@ impl Call<'_> {
         self.check_time()?;
         let stored = match self.registry.storage.get(&self.key(), None) {
             Ok(answer) => answer.item.ok_or_else(|| self.not_found(&target.name))?,
-            Err(StorageError::Broken(_)) => return Ok(()),
+            Err(StorageError::Broken(_)) => return Ok(None),
             Err(error) => return Err(persist::storage_error(error)),
         };
         if serde_json::from_slice::<Map<String, Value>>(&stored.value).is_err() {
-            return Ok(());
+            return Ok(Some(stored.mod_revision));
         }
         // A webhook that does not answer is no damage.
         self.decode(&stored)?;
