@@ -73,7 +73,6 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Res
     if *uid != before.object.uid {
         return broken("identity", format!("a request about {uid} changed {}", before.show()));
     }
-    let value = before.value();
     let judged = flight.effect.reason.evidence.iter().find_map(|fact| match fact {
         Evidence::ObservedAt { resource_version } => Some(*resource_version),
         _ => None,
@@ -82,13 +81,19 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Res
         let (what, now) = (before.show(), before.object.resource_version);
         return broken("version", format!("{what} is at {now} and was judged at {judged:?}"));
     }
-    judge_scope(scene, before, change.after.as_ref(), &value)?;
-    let judged = judge_reason(scene, before, &value, provider);
+    let after = change.after.as_ref();
+    let scope = |object: &TrueObject| judge_scope(scene, object, after, &object.value());
+    let reason = |object: &TrueObject| judge_reason(scene, object, &object.value(), provider);
     let taken_back = scene.truth.taken_back(uid, before.object.resource_version.0);
-    match taken_back.filter(|former| judged.is_err() && former.stored != before.stored) {
-        Some(former) if judge_reason(scene, former, &former.value(), provider).is_ok() => Ok(true),
-        _ => judged.map(|()| false),
+    let taken_back = taken_back.filter(|former| former.stored != before.stored);
+    let mut is_former = false;
+    for judge in [&scope as &dyn Fn(&TrueObject) -> Judged, &reason] {
+        match judge(before) {
+            Err(_) if taken_back.is_some_and(|former| judge(former).is_ok()) => is_former = true,
+            judged => judged?,
+        }
     }
+    Ok(is_former)
 }
 
 /// Judges that a request changed nothing else.

@@ -63,8 +63,17 @@ const ONCE_BROKEN: [u64; 56] = [
 ];
 
 /// More of them, of the worlds with the numbers 310,000,000 and later.
-const ONCE_BROKEN_LATER: [u64; 8] =
-    [310_017_587, 310_100_933, 310_148_721, 310_151_754, 310_209_780, 310_210_030, 320_003_764, 360_146_784];
+const ONCE_BROKEN_LATER: [u64; 9] = [
+    310_017_587,
+    310_100_933,
+    310_148_721,
+    310_151_754,
+    310_209_780,
+    310_210_030,
+    320_003_764,
+    360_146_784,
+    400_064_374,
+];
 
 #[test]
 fn worlds_that_were_broken_once_are_not() {
