@@ -435,9 +435,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         if ready.is_ok() {
             ended.recv().await;
         }
-        server.shutdown().await;
+        shutdown(server).await;
         ready.map(drop)
     })
+}
+
+/// Stops a server, then its store: what that leaves to the next start must not depend on who drops it last, and when.
+pub(crate) async fn shutdown(server: RunningServer) {
+    let registry = Arc::clone(server.registry());
+    server.shutdown().await;
+    if tokio::task::spawn_blocking(move || registry.close_store()).await.is_err() {
+        tracing::error!("the store ended by a panic");
+    }
 }
 
 /// A kubeconfig that was written, and the directory that was created only for it.

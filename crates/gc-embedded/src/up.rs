@@ -181,6 +181,6 @@ impl Up {
     /// Stops the controllers and the forks, then the server.
     pub async fn shutdown(self) {
         self.cluster.stop().await;
-        self.server.shutdown().await;
+        apiserver::shutdown(self.server).await;
     }
 }

@@ -141,6 +141,11 @@ impl Registry {
         self.storage.health()
     }
 
+    /// Ends the store, which may take seconds. See [`Storage::close`].
+    pub fn close_store(&self) {
+        self.storage.close();
+    }
+
     /// Returns sizes and revisions of the store. See [`Storage::status`].
     ///
     /// # Errors

@@ -271,6 +271,10 @@ pub trait Storage: Send + Sync + 'static {
     /// Forgets history before `revision`: reads at an earlier revision, and watches after one, fail with `Compacted` from then on.
     /// A revision that is already forgotten is not an error; a future one is. Running watches are not disturbed.
     fn compact(&self, revision: Revision) -> Result<(), StorageError>;
+
+    /// Ends the store before its process ends: an engine that leaves something to the next start writes it now, which may take
+    /// seconds. Later calls may fail.
+    fn close(&self) {}
 }
 
 /// Latency of a store's calls. See [`Storage::blocks`].

@@ -260,4 +260,8 @@ impl Storage for RedbStorage {
     fn compact(&self, revision: Revision) -> Result<(), StorageError> {
         self.committer.compact(revision)
     }
+
+    fn close(&self) {
+        self.committer.close();
+    }
 }

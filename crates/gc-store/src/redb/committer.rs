@@ -1,9 +1,9 @@
 //! The only thread that writes to the file.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ enum Request {
     Compact(Revision, Reply<()>),
     /// Check whether there is space again, open a file again that could not be read, and move values out of memory.
     Tend,
+    /// Close the file, once all earlier requests are answered.
+    Close,
 }
 
 /// Result of a request.
@@ -57,16 +59,17 @@ impl Request {
             (Self::Commit(_, reply), Ok(Some(committed))) => drop(reply.send(Ok(committed))),
             (Self::Commit(_, reply), Err(error)) => drop(reply.send(Err(error))),
             (Self::Compact(_, reply), outcome) => drop(reply.send(outcome.map(drop))),
-            (Self::Commit(_, _), Ok(None)) | (Self::Tend, _) => {}
+            (Self::Commit(_, _), Ok(None)) | (Self::Tend | Self::Close, _) => {}
         }
     }
 }
 
-/// Handle of the thread. Dropping it completes waiting requests and closes the file.
+/// Handle of the thread. Closing or dropping it completes waiting requests and closes the file.
 #[derive(Debug)]
 pub(super) struct Committer {
-    requests: Option<SyncSender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    requests: SyncSender<Request>,
+    /// `None` once it has ended.
+    thread: Mutex<Option<JoinHandle<()>>>,
     is_full: Arc<AtomicBool>,
     /// True while a request of [`Self::tend`] waits.
     is_tending: Arc<AtomicBool>,
@@ -101,7 +104,7 @@ impl Committer {
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run(&receiver))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), is_full, is_tending })
+        Ok(Self { requests, thread: Mutex::new(Some(thread)), is_full, is_tending })
     }
 
     /// Reports whether only deletions are accepted because there is no space. If so, starts an attempt to make room.
@@ -115,12 +118,19 @@ impl Committer {
 
     /// Has the thread make room on the disk and in memory, and open a file again that could not be read.
     pub(super) fn tend(&self) {
-        if let Some(requests) = &self.requests
-            && !self.is_tending.swap(true, Ordering::Relaxed)
-            && requests.try_send(Request::Tend).is_err()
-        {
+        if !self.is_tending.swap(true, Ordering::Relaxed) && self.requests.try_send(Request::Tend).is_err() {
             // The queue is full, so its requests will trigger it anyway.
             self.is_tending.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the thread, which closes the file.
+    pub(super) fn close(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // Fails only if the thread has panicked. That was printed, and there is nowhere left to report it.
+            drop(self.requests.send(Request::Close));
+            drop(thread.join());
         }
     }
 
@@ -135,18 +145,14 @@ impl Committer {
     fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, StorageError> {
         let gone = || StorageError::Broken("the thread that writes has ended".to_owned());
         let (reply, answer) = sync_channel(1);
-        self.requests.as_ref().ok_or_else(gone)?.send(request(reply)).map_err(|_| gone())?;
+        self.requests.send(request(reply)).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?
     }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            // The thread's panic has already been printed, and there is nowhere left to report it.
-            drop(thread.join());
-        }
+        self.close();
     }
 }
 
@@ -245,18 +251,20 @@ impl Writer {
                 let Ok(first) = requests.recv() else { break };
                 first
             };
-            let mut waiting = vec![first];
-            let mut bytes = size(&waiting[0]);
-            while waiting.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
-                match requests.try_recv() {
-                    Ok(request) => {
-                        bytes += size(&request);
-                        waiting.push(request);
-                    }
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+            while let Some(request) = next.take_if(|request| !matches!(request, Request::Close)) {
+                bytes += size(&request);
+                waiting.push(request);
+                if waiting.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
+                    next = requests.try_recv().ok();
                 }
             }
-            self.serve(waiting);
+            if !waiting.is_empty() {
+                self.serve(waiting);
+            }
+            if next.is_some() {
+                break;
+            }
             self.shrink();
         }
         self.abandon_copy();
@@ -414,7 +422,7 @@ impl Writer {
                         }
                         Ok(None)
                     }
-                    Request::Tend => Ok(None),
+                    Request::Tend | Request::Close => Ok(None),
                 }
             })
             .collect();
@@ -626,6 +634,6 @@ fn size(request: &Request) -> usize {
             Write::Put(_, value) => sum + value.len(),
             Write::Delete(_) => sum,
         }),
-        Request::Compact(..) | Request::Tend => 0,
+        Request::Compact(..) | Request::Tend | Request::Close => 0,
     }
 }

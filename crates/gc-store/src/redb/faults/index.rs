@@ -2,7 +2,9 @@
 
 use std::io;
 
-use gc_store_api::{Change, Condition, Key, RangeOptions, Revision, Storage, Transaction, Write};
+use gc_store_api::{
+    Change, Condition, Key, RangeOptions, Revision, Storage, StorageError, Transaction, Write,
+};
 use redb::{ReadableDatabase as _, ReadableTable as _};
 
 use super::super::failure::OBJECTS;
@@ -105,6 +107,25 @@ fn an_index_counts_until_the_history_has_lost_a_change() {
     let store = open(&medium);
     assert!(has_used_index(&store), "it was written anew");
     assert_eq!(state(&store), expected);
+}
+
+/// A server closes its store, whoever else still holds it: what it leaves to the next start does not depend on when they drop it.
+#[test]
+fn a_store_that_is_closed_leaves_its_index_while_others_hold_it() {
+    let (medium, store) = filled();
+    let expected = state(&store);
+    store.close();
+    assert_eq!(
+        store.commit(put(9000)),
+        Err(StorageError::Broken("the thread that writes has ended".to_owned()))
+    );
+    let next = open(&medium);
+    assert!(has_used_index(&next), "{:?}", next.status());
+    assert_eq!(state(&next), expected);
+    // Closing it again changes nothing.
+    store.close();
+    drop(store);
+    next.commit(put(9001)).unwrap();
 }
 
 /// The sizes that decide about memory and the length of the file are the same with an index and without one.
