@@ -63,7 +63,7 @@ const ONCE_BROKEN: [u64; 56] = [
 ];
 
 /// More of them, of the worlds with the numbers 310,000,000 and later.
-const ONCE_BROKEN_LATER: [u64; 9] = [
+const ONCE_BROKEN_LATER: [u64; 10] = [
     310_017_587,
     310_100_933,
     310_148_721,
@@ -73,6 +73,7 @@ const ONCE_BROKEN_LATER: [u64; 9] = [
     320_003_764,
     360_146_784,
     400_064_374,
+    400_236_641,
 ];
 
 #[test]

@@ -45,10 +45,17 @@ pub async fn keep_announced(
                 if is_news {
                     tracing::warn!("the number of shards cannot be written to the lease: {error:#}");
                 }
-                tokio::time::sleep(pause).await;
+                if !wait(pause, &mut orders).await {
+                    return;
+                }
             }
         }
     }
+}
+
+/// Waits for this long, or until the orders change: what was refused may be permitted then. Returns false if they have ended.
+async fn wait(pause: Duration, orders: &mut watch::Receiver<Orders>) -> bool {
+    !matches!(tokio::time::timeout(pause, orders.changed()).await, Ok(Err(_)))
 }
 
 /// The attempts to write the number of shards since the last success.
@@ -139,6 +146,17 @@ mod tests {
         attempts.succeeded();
         let Failed { is_news, pause } = attempts.failed(&refused);
         assert!(is_news && pause <= FIRST_PAUSE, "{pause:?}");
+    }
+
+    /// Regression test: a change of the orders did not end the pause, which lasts up to five minutes.
+    #[tokio::test]
+    async fn a_change_of_the_orders_ends_a_pause() {
+        let (change, mut orders) = watch::channel(Orders::default());
+        assert!(wait(Duration::ZERO, &mut orders).await);
+        change.send_replace(Orders::default());
+        assert!(wait(LONGEST_PAUSE, &mut orders).await);
+        drop(change);
+        assert!(!wait(LONGEST_PAUSE, &mut orders).await);
     }
 
     #[test]
