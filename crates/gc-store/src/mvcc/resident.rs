@@ -7,6 +7,9 @@
 //! the file and alone moves values out, brings the value of a key back before it changes the key. So a reader that finds another
 //! version in the file than the map said finds the version that it wanted in the map, as long as the history has it.
 
+#[cfg(test)]
+mod tests;
+
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
