@@ -410,7 +410,7 @@ impl NamespaceWorld<'_> {
         self.keep_house();
     }
 
-    /// Kills a controller. Its requests arrive at once or never: its connections end with it.
+    /// Kills a controller. The requests that it has sent arrive at once or never: its connections end with it.
     fn crash(&mut self, random: &mut Random) -> Result<(), Violation> {
         let Some(index) = self.moving(random) else { return Ok(()) };
         let controller = self.controllers.remove(index);
@@ -421,7 +421,7 @@ impl NamespaceWorld<'_> {
             .partition(|flight| flight.controller == controller.number);
         self.flights = others;
         for flight in of_it {
-            if random.chance(500) {
+            if random.chance(500) && !flight.gated {
                 self.execute(&flight, controller.clock_error)?;
             }
         }

@@ -405,6 +405,18 @@ impl Oracle {
         Ok(())
     }
 
+    /// Counts a DELETE whose sender had given up the answer before it arrived: a further one is no waste.
+    pub fn count_given_up(&mut self, flight: &Flight) {
+        if let Request::Delete { uid, .. } | Request::Guarded { uid, .. } = &flight.effect.request
+            && deletes(&flight.effect.request)
+            && flight.part != Part::Policies
+        {
+            let cost = self.costs.entry((flight.part, uid.clone())).or_default();
+            cost.deletes += 1;
+            cost.excused += 1;
+        }
+    }
+
     /// Notes that a collector has given up the answer to a request: it never learns that a DELETE was granted.
     pub fn give_up(&mut self, flight: &Flight) {
         if let Request::Delete { uid, .. } | Request::Guarded { uid, .. } = &flight.effect.request

@@ -657,7 +657,7 @@ impl<'a> World<'a> {
     fn rest(&mut self) -> Result<(), Violation> {
         self.end_surplus_collectors();
         for flight in std::mem::take(&mut self.adrift) {
-            self.serve_adrift(&flight, None)?;
+            self.serve(None, &flight, None)?;
         }
         for collector in &mut self.collectors {
             collector.paused = false;

@@ -63,7 +63,7 @@ const ONCE_BROKEN: [u64; 56] = [
 ];
 
 /// More of them, of the worlds with the numbers 310,000,000 and later.
-const ONCE_BROKEN_LATER: [u64; 10] = [
+const ONCE_BROKEN_LATER: [u64; 12] = [
     310_017_587,
     310_100_933,
     310_148_721,
@@ -74,6 +74,8 @@ const ONCE_BROKEN_LATER: [u64; 10] = [
     360_146_784,
     400_064_374,
     400_236_641,
+    400_378_576,
+    400_395_902,
 ];
 
 #[test]

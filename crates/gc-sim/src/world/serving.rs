@@ -31,7 +31,7 @@ impl World<'_> {
         if !self.adrift.is_empty() && random.chance(500) {
             let index = random.below(self.adrift.len());
             let flight = self.adrift.swap_remove(index);
-            return self.serve_adrift(&flight, fault);
+            return self.serve(None, &flight, fault).map(|_| ());
         }
         if self.story.retention && random.chance(250) && self.serve_status(&mut random, fault)? {
             return Ok(());
@@ -53,19 +53,6 @@ impl World<'_> {
         let fault = if is_cut_off { Some(RequestFault::LostBefore) } else { fault };
         let performed = self.serve(Some(sender), &flight, fault)?;
         self.return_to(sender, flight, performed);
-        Ok(())
-    }
-
-    /// Performs a request whose sender no longer waits for the answer: it never learns that a DELETE was granted.
-    pub(super) fn serve_adrift(
-        &mut self,
-        flight: &Flight,
-        fault: Option<RequestFault>,
-    ) -> Result<(), Violation> {
-        let performed = self.serve(None, flight, fault)?;
-        if matches!(performed.outcome, Outcome::Applied(_)) {
-            self.oracle.give_up(flight);
-        }
         Ok(())
     }
 
@@ -140,7 +127,13 @@ impl World<'_> {
             format!("  {} -> {outcome}", show_request(kind, &flight.effect.request))
         });
         self.judge(flight)?;
-        let counted = self.oracle.count(flight, &performed.outcome, self.born);
+        let gave_up = sender.is_none() && self.collectors.iter().any(|one| one.number == flight.collector);
+        let counted = if gave_up {
+            self.oracle.count_given_up(flight);
+            Ok(())
+        } else {
+            self.oracle.count(flight, &performed.outcome, self.born)
+        };
         self.unless_deceived(counted)?;
         Ok(performed)
     }
