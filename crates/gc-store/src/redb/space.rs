@@ -126,3 +126,24 @@ pub(super) fn frees(transaction: &Transaction, present: impl Fn(&str) -> Option<
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    /// The file system must have room for a copy, and as much again.
+    #[test]
+    fn there_is_room_for_half_of_what_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let reserve = ReserveFile::of(folder.path());
+        let free = gc_host::free_bytes(folder.path()).unwrap();
+        // Other processes use the disk meanwhile.
+        for (bytes, has_room) in [(0, true), (free / 4, true), (free, false), (u64::MAX, false)] {
+            assert_eq!(reserve.has_room(bytes), has_room, "{bytes} of {free}");
+        }
+        let nowhere = ReserveFile::of(&folder.path().join("missing"));
+        assert!(!nowhere.has_room(0), "what is not known counts as none");
+    }
+}

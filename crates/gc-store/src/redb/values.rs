@@ -111,3 +111,57 @@ fn value(item: &KeyValue, record: &[u8]) -> Result<Option<Bytes>, Failure> {
         .ok_or_else(|| Failure::Damaged(format!("the object {} does not decode", item.key)))?;
     Ok((found.mod_revision == item.mod_revision).then_some(found.value))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use gc_store_api::Revision;
+
+    use super::super::records::encode_object;
+    use super::*;
+
+    fn item(number: usize) -> KeyValue {
+        let revision = Revision(number as u64 + 2);
+        KeyValue {
+            key: format!("/{number:04}").into(),
+            value: number.to_string().into(),
+            create_revision: revision,
+            mod_revision: revision,
+        }
+    }
+
+    /// Whatever is skipped, each value is that of its own key and version; a key that is gone has none.
+    #[test]
+    fn each_value_is_read_from_its_own_key() {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = redb::Builder::new().create_with_backend(backend).unwrap();
+        let write = database.begin_write().unwrap();
+        {
+            let mut objects = write.open_table(OBJECTS).unwrap();
+            for item in (0..10 * MOST_SKIPPED).step_by(2).map(item) {
+                objects.insert(&*item.key, &*encode_object(&item)).unwrap();
+            }
+        }
+        write.commit().unwrap();
+        let (near, far) = (2 * MOST_SKIPPED, 9 * MOST_SKIPPED);
+        for numbers in [
+            vec![],
+            vec![2],
+            vec![3],
+            vec![0, 1, 2, near, near + 1],
+            vec![1, far, far + 1, far + 2],
+            vec![near, 10 * MOST_SKIPPED],
+        ] {
+            let items: Vec<KeyValue> = numbers.iter().copied().map(item).collect();
+            let exists = |number: usize| number % 2 == 0 && number < 10 * MOST_SKIPPED;
+            let expected: Vec<Option<Bytes>> =
+                numbers.iter().map(|number| exists(*number).then(|| item(*number).value)).collect();
+            let read = |items: &[KeyValue]| read(&database, &items.iter().collect::<Vec<_>>()).unwrap();
+            assert_eq!(read(&items), expected, "{numbers:?}");
+            let later = |item: KeyValue| KeyValue { mod_revision: Revision(1), ..item };
+            let changed: Vec<KeyValue> = items.into_iter().map(later).collect();
+            assert_eq!(read(&changed), vec![None; numbers.len()], "{numbers:?} in other versions");
+        }
+    }
+}
