@@ -295,6 +295,11 @@ mod tests {
         assert_eq!(name.len(), 64);
         let mut named = image(1, 1);
         named.repo_tags = vec![name.as_str().into()];
-        assert_eq!(ImageIndex::new(&[named]).resolve(&name), [id(1)].into());
+        let mut short = image(2, 1);
+        let omitted = format!("{}:v1", "y".repeat(61));
+        short.repo_tags = vec![format!("docker.io/library/{omitted}").into()];
+        let images = [named, short];
+        let index = ImageIndex::new(&images);
+        assert_eq!([name, omitted].map(|name| index.resolve(&name)), [[id(1)].into(), [id(2)].into()]);
     }
 }

@@ -390,7 +390,7 @@ mod tests {
         let mut pods = KeptPods::new(Some(0));
         for (version, created) in [("1", 5), ("2", 5), ("3", 9), ("4", 2)] {
             let mut one = pod("a", version, "n", "Failed");
-            one.meta.created = Some(gc_types::Timestamp(created));
+            one.meta.created = Some(gc_types::Timestamp(created * 60_000));
             pods.put(one);
             let division = pods.finished.as_mut().unwrap();
             assert!(!division.is_empty(), "version {version}");
