@@ -137,6 +137,7 @@ impl Engine {
                 Timer::Barrier(resource) => {
                     self.barriers.schedule(resource, &self.config, &mut self.clock);
                 }
+                Timer::Withdrawn(resource) => self.kind_counts_as_removed(resource),
             }
         }
     }
@@ -249,6 +250,7 @@ impl Engine {
             && self.clock.timers().all(|timer| match timer {
                 Timer::OwnerRead(identity) => self.verifications.is_settled(identity, &self.config),
                 Timer::StartUp => true,
+                Timer::Withdrawn(resource) => self.reported_gone_of(*resource).next().is_none(),
                 Timer::Item(_) | Timer::GiveUp(_) | Timer::Barrier(_) => false,
             })
     }

@@ -9,7 +9,7 @@ use gc_ownership::{Config, Engine};
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
     DeletionState, Effect, EffectId, Event, ObjectKey, ObservedObject, Outcome, Recreator, Request,
-    ResourceId, ResourceVersion, Timestamp, Uid,
+    ResourceId, ResourceInfo, ResourceVersion, Timestamp, Uid,
 };
 use proptest::prelude::*;
 use support::{Bench, KINDS, LONG, failed, info, key, object, owner, resource, show_request};
@@ -147,6 +147,32 @@ fn a_barrier_does_not_bring_back_what_the_watch_saw_go() {
     assert_eq!(bench.engine.stats().objects, 1);
     bench.run_for(LONG);
     assert_eq!(bench.world(), Vec::<String>::new());
+}
+
+/// Regression test, seed 400,760,832: without comparable versions, a late answer brought back an object that was already terminating,
+/// and nothing ever reported again that it was gone.
+#[test]
+fn what_a_barrier_found_is_read_if_versions_do_not_tell_whether_it_has_gone_since() {
+    let mut bench = Bench::unstarted(Config::default());
+    for (kind, ..) in KINDS {
+        bench.engine.handle(Event::ResourceServed(ResourceInfo { comparable_versions: false, ..info(kind) }));
+        bench.sync(kind);
+    }
+    bench.engine.handle(Event::Discovered);
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).add_held("ConfigMap/c@n", &["Secret/a!"]);
+    bench.drain();
+    let request = "unfinalize Pod/p@n orphan";
+    bench.script(request, &[Outcome::Applied(None)]).before.entry(request.to_owned()).or_default().push_back(
+        Box::new(|model| {
+            let found = model.get(&key("Pod/p@n")).unwrap().clone();
+            let mut events = vec![model.force_remove(&key("Pod/p@n")).unwrap()];
+            events.extend(model.delete(&key("Secret/a@n"), Some(Foreground)));
+            events.push(Event::Found(found));
+            events
+        }),
+    );
+    bench.delete("Pod/p@n", Orphan).run_for(LONG);
+    assert_eq!((bench.model.get(&key("Pod/p@n")), bench.engine.stats().objects), (None, 2));
 }
 
 /// The response to a barrier came late: the object had been removed, and the list in progress was made after that. The object

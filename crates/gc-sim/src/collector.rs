@@ -195,6 +195,11 @@ impl Collector {
         &self.saboteur
     }
 
+    /// Reports whether a false event has shown an object in this version before the server gave it.
+    pub(crate) fn has_foretold(&self, uid: &Uid, version: u64) -> bool {
+        self.watchers.values().any(|watcher| watcher.foretold.as_ref() == Some(&(uid.clone(), version)))
+    }
+
     /// Returns the kind that a resource number stands for.
     #[must_use]
     pub fn kind_of(&self, resource: ResourceId) -> Option<usize> {

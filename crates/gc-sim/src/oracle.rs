@@ -38,6 +38,8 @@ pub struct Exemptions {
     pub forgotten: u64,
     /// Number of decisions by a version of an object that another object has since the store was put back.
     pub former: u64,
+    /// Number of decisions by a version that a false event had shown before the server gave it, and that its watch had not shown yet.
+    pub foretold: u64,
 }
 
 impl Exemptions {
@@ -52,6 +54,7 @@ impl Exemptions {
         self.late += other.late;
         self.forgotten += other.forgotten;
         self.former += other.former;
+        self.foretold += other.foretold;
     }
 }
 

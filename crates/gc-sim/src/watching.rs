@@ -10,7 +10,7 @@ use gc_controller::watch::{Ask, ListWatch, RequestEnd, Signal};
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
-use gc_types::{Event, ObservedObject, ResourceId, ResourceVersion};
+use gc_types::{Event, ObservedObject, ResourceId, ResourceVersion, Uid};
 
 use crate::kinds::KINDS;
 use crate::liars::{LiarEvent, Lie, LieChannel, another_uid, event_instead, list_instead};
@@ -50,6 +50,8 @@ pub(crate) struct Watcher {
     newest: u64,
     /// Next lie, with the seed of its choices.
     pub(crate) lie: Option<(Lie, u64)>,
+    /// Object and version that a false event has shown before the server gave it.
+    pub(crate) foretold: Option<(Uid, u64)>,
     /// True if a defect takes any other response for an empty list.
     pub(crate) believes_anything: bool,
 }
@@ -65,6 +67,7 @@ impl Watcher {
             redelivered: 0,
             newest: 0,
             lie: None,
+            foretold: None,
             believes_anything: false,
         }
     }
@@ -170,6 +173,7 @@ impl Watcher {
                 let Some(mut observed) = observed(&object, id) else { return };
                 observed.resource_version = ResourceVersion(version);
                 change(&mut observed);
+                self.foretold = Some((observed.uid.clone(), version));
                 events.push((Event::Observed(observed), None));
             }
             LiarEvent::Removed { object, version, name } => {

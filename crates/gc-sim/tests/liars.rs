@@ -30,7 +30,7 @@ fn nothing_is_lost_to_a_liar_01() {
 
 /// Seeds with liars that broke an oracle: an event said of an owner without dependents that it orphans them, a restored store gave a
 /// version again, and an event showed a version before the server had it.
-const ONCE_BROKEN: [u64; 3] = [350_022_543, 370_126_544, 370_141_950];
+const ONCE_BROKEN: [u64; 6] = [350_022_543, 370_126_544, 370_141_950, 410_623_123, 410_675_145, 410_762_108];
 
 #[test]
 fn worlds_with_liars_that_were_broken_once_are_not() {

@@ -63,7 +63,7 @@ const ONCE_BROKEN: [u64; 56] = [
 ];
 
 /// More of them, of the worlds with the numbers 310,000,000 and later.
-const ONCE_BROKEN_LATER: [u64; 12] = [
+const ONCE_BROKEN_LATER: [u64; 13] = [
     310_017_587,
     310_100_933,
     310_148_721,
@@ -76,6 +76,7 @@ const ONCE_BROKEN_LATER: [u64; 12] = [
     400_236_641,
     400_378_576,
     400_395_902,
+    400_760_832,
 ];
 
 #[test]

@@ -20,6 +20,8 @@ pub(super) enum Timer {
     OwnerRead(Identity),
     /// A resource is asked again to catch up.
     Barrier(ResourceIndex),
+    /// Discovery has not contained a resource for so long that its kind counts as removed.
+    Withdrawn(ResourceIndex),
 }
 
 /// Time of the last tick, and the timers. Each user sets at most one timer for a purpose, and cancels it by its time.

@@ -3,6 +3,7 @@
 use gc_types::{ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Uid};
 
 use super::Engine;
+use super::clock::Timer;
 use crate::graph::{Departure, EdgeId, Flag, NONE, NodeId, ResourceIndex};
 
 /// Source of an object's metadata.
@@ -30,8 +31,13 @@ impl Engine {
 
     pub(super) fn resource_served(&mut self, info: ResourceInfo) {
         let returns = self.graph.resources.withdrawn(&info);
+        let withdrawn_at = returns.and_then(|resource| self.graph.resources.get(resource)?.withdrawn_at);
         self.graph.resources.serve(info);
         if let Some(resource) = returns {
+            if let Some(at) = withdrawn_at {
+                let due = at.after(self.config.withdrawn_wait_milliseconds);
+                self.clock.cancel(due, Timer::Withdrawn(resource));
+            }
             // Owners that wait for its objects get them with its first list, and may have to wait for a second one.
             self.restart_wait(resource);
             self.wake_held(resource, None);
@@ -42,8 +48,13 @@ impl Engine {
     pub(super) fn resource_gone(&mut self, id: ResourceId) {
         self.note_withdrawal(id);
         let Some(resource) = self.graph.resources.withdraw(id) else { return };
+        let now = self.clock.now();
         if let Some(state) = self.graph.resources.get_mut(resource) {
-            state.withdrawn_at = Some(self.clock.now());
+            state.withdrawn_at = Some(now);
+        }
+        if !self.graph.resources.has_definitions() {
+            let due = now.after(self.config.withdrawn_wait_milliseconds);
+            self.clock.set(due, Timer::Withdrawn(resource));
         }
         for node in self.graph.slots() {
             if self.graph.has(node, Flag::OBSERVED)
@@ -58,6 +69,23 @@ impl Engine {
         self.wake_held(resource, None);
         self.kinds_changed();
         self.wake_awaiting(resource);
+    }
+
+    /// Decides about dependents of owners whose removal a watch had reported before discovery ceased to contain their kind.
+    pub(super) fn kind_counts_as_removed(&mut self, resource: ResourceIndex) {
+        if self.graph.resources.get(resource).is_none_or(|state| state.served) {
+            return;
+        }
+        for owner in self.reported_gone_of(resource).collect::<Vec<_>>() {
+            self.enqueue_dependents(owner);
+        }
+    }
+
+    /// Returns the objects of a resource whose removal was reported and not confirmed.
+    pub(super) fn reported_gone_of(&self, resource: ResourceIndex) -> impl Iterator<Item = NodeId> {
+        let is_of =
+            move |&node: &NodeId| self.graph.resource(node) == resource && self.graph.is_reported_gone(node);
+        self.graph.slots().filter(is_of)
     }
 
     /// Resolves references again after a change of kinds: they may lead elsewhere now, and those of unknown kind have waited for
@@ -193,14 +221,13 @@ impl Engine {
                 return;
             }
             // Since history went backwards, earlier deliveries no longer count; but if this history has already reported the
-            // object's removal, nothing will report it again.
+            // object's removal, nothing will report it again. Without comparable versions, that cannot be known.
             overtaken =
-                was_left_out || state.info.comparable_versions && state.delivered >= object.resource_version;
+                was_left_out || !state.info.comparable_versions || state.delivered >= object.resource_version;
         }
         self.observed(object, Source::Answer);
         if overtaken && let Some(node) = self.graph.find(&object.uid) {
-            self.graph.set(node, Flag::UNCLEAR, true);
-            self.enqueue(node);
+            self.reread(node);
         }
     }
 

@@ -209,11 +209,15 @@ impl Engine {
     }
 
     /// Reports whether the definition of an owner's kind was removed, too, which means that all objects of the kind were deleted
-    /// before. If no watch covers definitions, discovery decides.
+    /// before. If no watch covers definitions, discovery decides, once it has not contained the kind for a while: it may leave out
+    /// one that is served, and then the removal of an owner that its watch has reported can be verified later.
     pub(super) fn is_definition_removed(&self, owner: NodeId) -> bool {
         let state = self.graph.resources.get(self.graph.resource(owner));
         state.is_some_and(|state| {
-            state.definition_removed || !state.served && !self.graph.resources.has_definitions()
+            state.definition_removed
+                || !state.served
+                    && !self.graph.resources.has_definitions()
+                    && !self.was_withdrawn_lately(state)
         })
     }
 

@@ -58,13 +58,20 @@ impl Engine {
     /// Returns the resources that were withdrawn recently. An owner that orphans its dependents may have been marked, and seen to
     /// wait, before: a stale list shows it as it was until its watch delivers the mark again.
     fn withdrawn_lately(&self) -> BTreeSet<ResourceIndex> {
-        let (now, longest) = (self.clock.now(), self.config.withdrawn_wait_milliseconds);
-        let is_late = |at: Option<Timestamp>| at.is_some_and(|at| now < at.after(longest));
         let resources = self.graph.resources.iter();
         let withdrawn = resources.filter(|(_, state)| {
-            !state.served && state.info.watched && !state.definition_removed && is_late(state.withdrawn_at)
+            !state.served
+                && state.info.watched
+                && !state.definition_removed
+                && self.was_withdrawn_lately(state)
         });
         withdrawn.map(|(index, _)| index).collect()
+    }
+
+    /// Reports whether discovery contained a resource until recently.
+    pub(super) fn was_withdrawn_lately(&self, state: &Resource) -> bool {
+        let longest = self.config.withdrawn_wait_milliseconds;
+        state.withdrawn_at.is_some_and(|at| self.clock.now() < at.after(longest))
     }
 
     fn begin_waiting(&mut self, node: NodeId, orphan: bool, is_shown: bool) {

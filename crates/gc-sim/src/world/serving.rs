@@ -5,7 +5,7 @@ use gc_types::{Outcome, Request};
 
 use super::World;
 use crate::clients;
-use crate::collector::{Flight, Return};
+use crate::collector::{Collector, Flight, Return};
 use crate::kinds::{KINDS, facts_of};
 use crate::liars::{Lie, LieChannel};
 use crate::losses::{is_loss, judge_law};
@@ -149,6 +149,15 @@ impl World<'_> {
         }
     }
 
+    /// Reports whether a false event had shown the version that a request changed before the server gave it, and the watch of its sender
+    /// had not shown the true one yet: its condition holds for an object that nothing could tell from the one that it was decided about.
+    fn is_foretold(&self, flight: &Flight, change: &TrueChange) -> bool {
+        let Some(TrueObject { kind, object, .. }) = &change.before else { return false };
+        let version = object.resource_version.0;
+        let has_shown = |one: &Collector| one.has_foretold(&object.uid, version);
+        flight.delivered[*kind] < version && self.collectors.iter().any(has_shown)
+    }
+
     /// Judges what a request changed, from the store's log.
     fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
         let mut judged: Option<TrueObject> = None;
@@ -170,6 +179,7 @@ impl World<'_> {
                 };
                 match judged {
                     Err(violation) if self.is_deceived && !is_loss(&violation, flight.part) => {}
+                    Err(_) if self.is_foretold(flight, &change) => self.oracle.exemptions.foretold += 1,
                     judged => judged?,
                 }
                 if self.is_deceived {
