@@ -154,7 +154,7 @@ mod tests {
             vec![near, 10 * MOST_SKIPPED],
         ] {
             let items: Vec<KeyValue> = numbers.iter().copied().map(item).collect();
-            let exists = |number: usize| number % 2 == 0 && number < 10 * MOST_SKIPPED;
+            let exists = |number: usize| number.is_multiple_of(2) && number < 10 * MOST_SKIPPED;
             let expected: Vec<Option<Bytes>> =
                 numbers.iter().map(|number| exists(*number).then(|| item(*number).value)).collect();
             let read = |items: &[KeyValue]| read(&database, &items.iter().collect::<Vec<_>>()).unwrap();
