@@ -178,7 +178,7 @@ impl Up {
         self.cluster.baseline.as_ref().map(Baseline::contents)
     }
 
-    /// Stops the controllers and the forks, then the server.
+    /// Stops the controllers and the forks, then the server and its store.
     pub async fn shutdown(self) {
         self.cluster.stop().await;
         apiserver::shutdown(self.server).await;

@@ -82,14 +82,16 @@ pub fn judge(scene: &Scene<'_>, change: &TrueChange, provider: &Provider) -> Res
         return broken("version", format!("{what} is at {now} and was judged at {judged:?}"));
     }
     let after = change.after.as_ref();
-    let scope = |object: &TrueObject| judge_scope(scene, object, after, &object.value());
-    let reason = |object: &TrueObject| judge_reason(scene, object, &object.value(), provider);
+    let scope = |object: &TrueObject, value: &Value| judge_scope(scene, object, after, value);
+    let reason = |object: &TrueObject, value: &Value| judge_reason(scene, object, value, provider);
     let taken_back = scene.truth.taken_back(uid, before.object.resource_version.0);
     let taken_back = taken_back.filter(|former| former.stored != before.stored);
+    let value = before.value();
     let mut is_former = false;
-    for judge in [&scope as &dyn Fn(&TrueObject) -> Judged, &reason] {
-        match judge(before) {
-            Err(_) if taken_back.is_some_and(|former| judge(former).is_ok()) => is_former = true,
+    for judge in [&scope as &dyn Fn(&TrueObject, &Value) -> Judged, &reason] {
+        let fits = |former: &TrueObject| judge(former, &former.value()).is_ok();
+        match judge(before, &value) {
+            Err(_) if taken_back.is_some_and(fits) => is_former = true,
             judged => judged?,
         }
     }

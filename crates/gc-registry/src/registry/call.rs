@@ -130,8 +130,6 @@ impl<'a> Call<'a> {
         value: Option<bytes::Bytes>,
         charges: &[Charge],
     ) -> Result<WriteResult, ApiError> {
-        // Webhooks may have been called since the last read.
-        self.check_time()?;
         let write = match value {
             Some(value) => Write::Put(Arc::clone(key), value),
             None => Write::Delete(Arc::clone(key)),
@@ -149,6 +147,13 @@ impl<'a> Call<'a> {
                 None => Write::Delete(key),
             });
         }
+        self.commit_transaction(transaction)
+    }
+
+    /// Commits a transaction about the resource.
+    pub(crate) fn commit_transaction(&self, transaction: Transaction) -> Result<WriteResult, ApiError> {
+        // Webhooks may have been called since the last read.
+        self.check_time()?;
         match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
             Committed::Done(revision) => {
                 self.registry.after_write(self.resource())?;

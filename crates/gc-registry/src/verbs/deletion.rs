@@ -18,7 +18,7 @@ use crate::persist;
 use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::registry::deletion_observer::{ObservedDeletion, TerminatingDefinition};
 use crate::resource::DefaultGarbageCollection;
-use crate::storage::{Committed, Condition, Key, KeyValue, Revision, StorageError, Transaction, Write};
+use crate::storage::{Condition, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
 /// Finalizer under which dependents are orphaned.
 pub const ORPHAN: &str = "orphan";
@@ -181,16 +181,13 @@ impl Call<'_> {
         let mut shown = deletion.shown();
         shown.insert(UNSAFE_DELETION.into(), true.into());
         self.validate_dynamically(None, Some(&unknown), &Options::Delete(&shown, deletion.dry_run))?;
-        // Webhooks may have been called since the last check.
-        self.check_time()?;
         if !deletion.dry_run {
             let key = self.key();
             let condition = seen.map(|mod_revision| Condition { key: Arc::clone(&key), mod_revision });
             let transaction =
                 Transaction { conditions: Vec::from_iter(condition), writes: vec![Write::Delete(key)] };
-            match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
-                Committed::Done(_) => self.registry.after_write(self.resource())?,
-                Committed::Conflict(_) => return Err(self.modified(&target.name)),
+            if let WriteResult::Raced = self.commit_transaction(transaction)? {
+                return Err(self.modified(&target.name));
             }
         }
         let details = json!({"name": target.name, "kind": &*resource.kind});

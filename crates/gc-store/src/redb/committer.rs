@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::index;
 use super::space::{Reservation, Reserve, frees};
 use super::successor::{Step, Successor};
 use crate::core::Core;
+use crate::hub::lock;
 use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of, write_key};
 
 /// Maximum number of transactions per fsync.
@@ -126,7 +127,7 @@ impl Committer {
 
     /// Ends the thread, which closes the file.
     pub(super) fn close(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = lock(&self.thread);
         if let Some(thread) = thread.take() {
             // Fails only if the thread has panicked. That was printed, and there is nowhere left to report it.
             drop(self.requests.send(Request::Close));

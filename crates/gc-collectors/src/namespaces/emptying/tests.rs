@@ -95,24 +95,24 @@ fn run(
 
 const DONE: End = End::Done { terminating_seconds: Some(0) };
 
+/// Requests of a pass up to its status.
+const TO_THE_STATUS: [&str; 9] = [
+    "read",
+    "discover",
+    "delete all pods",
+    "list pods",
+    "delete all deployments",
+    "list deployments",
+    "list events",
+    "list events",
+    "read",
+];
+
 #[test]
 fn pods_go_first_and_the_token_last() {
     let (lines, end, _) = pass(&mut Memory::default(), false, healthy);
-    let expected = [
-        "read",
-        "discover",
-        "delete all pods",
-        "list pods",
-        "delete all deployments",
-        "list deployments",
-        "list events",
-        "list events",
-        "read",
-        "status",
-        "read",
-        "finalize []",
-    ];
-    assert_eq!((lines, end), (expected.map(str::to_owned).to_vec(), DONE));
+    let expected = [&TO_THE_STATUS[..], &["status", "read", "finalize []"]].concat();
+    assert_eq!((lines, end), (expected.into_iter().map(str::to_owned).collect(), DONE));
 }
 
 #[test]
@@ -397,18 +397,6 @@ proptest! {
         prop_assert!(!finalized || (is_empty && !unanswered && !dry_run), "{lines:?} {lists:?}");
     }
 }
-
-const TO_THE_STATUS: [&str; 9] = [
-    "read",
-    "discover",
-    "delete all pods",
-    "list pods",
-    "delete all deployments",
-    "list deployments",
-    "list events",
-    "list events",
-    "read",
-];
 
 /// While pods remain or cannot be deleted, nothing else is, because they may need it.
 #[test]
