@@ -180,26 +180,29 @@ impl Finding {
     }
 }
 
-/// Plants a defect, and counts the seeds until it is noticed, in several tries with different seeds and a maximum number of them
-/// each. Worlds in which it cannot show are counted but not run.
+/// Plants a defect in the world of a seed. Returns the oracle that notices it, if one does. A world in which the defect cannot show is
+/// not run.
 #[must_use]
-pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
+pub fn noticed(defect: Defect, seed: u64) -> Option<&'static str> {
     let (liars, shards) = (defect.is_credulity(), defect.is_of_shards());
     let elections = defect.is_of_elected_shards();
     let options = Options { defect: Some(defect), liars, shards, elections, trace: false };
+    let story = options.story(seed);
+    let violation = if defect.can_show_in(&story) { run_story(&story, options).violation } else { None };
+    violation.map(|violation| violation.oracle)
+}
+
+/// Plants a defect, and counts the seeds until it is noticed, in several tries with different seeds and a maximum number of them
+/// each.
+#[must_use]
+pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     let mut finding = Finding { needed: Vec::new(), oracles: Vec::new(), tries };
     for attempt in 0..tries {
         let from = 1_000_000 * (attempt + 1);
-        for needed in 1..=seeds {
-            let story = options.story(from + needed);
-            if !defect.can_show_in(&story) {
-                continue;
-            }
-            if let Some(violation) = run_story(&story, options).violation {
-                finding.needed.push(needed);
-                finding.oracles.push(violation.oracle);
-                break;
-            }
+        let found = (1..=seeds).find_map(|needed| Some((needed, noticed(defect, from + needed)?)));
+        if let Some((needed, oracle)) = found {
+            finding.needed.push(needed);
+            finding.oracles.push(oracle);
         }
     }
     finding

@@ -227,6 +227,13 @@ fn large(path: &Path) {
         "  resident                                  {:>9} MiB",
         resident().saturating_sub(before) >> 20
     );
+    // What a crash leaves: the file as it is while it is in use.
+    let crashed = tempfile::TempDir::new().unwrap();
+    std::fs::copy(path.join("kubegc.redb"), crashed.path().join("kubegc.redb")).unwrap();
+    let begin = Instant::now();
+    let recovered = RedbStorage::open(crashed.path(), options).unwrap();
+    println!("  opened after a crash                      {:>9.1} s", seconds(begin));
+    drop((recovered, crashed));
     let begin = Instant::now();
     drop(store);
     println!("  closed                                    {:>9.1} s, file {} MiB", seconds(begin), file());

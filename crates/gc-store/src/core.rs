@@ -334,3 +334,28 @@ fn lost(item: &KeyValue) -> StorageError {
         item.key, item.mod_revision
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_kept_until_its_last_reader_has_left() {
+        let mut data = Mvcc::new();
+        for revision in (2..=7).map(Revision) {
+            let change = Change { revision, key: "/a".into(), value: Some(Bytes::new()), previous: None };
+            data.apply(&[Arc::new(change)]);
+        }
+        let core = Core::new(data, 1);
+        let history = HistoryOptions { changes: 4, bytes: 1 << 20 };
+        let overdue = || core.overdue(&core.read(), &history);
+        assert_eq!(overdue(), Some(Revision(3)));
+        let later = core.hold(Revision(5));
+        for reader in [core.hold(Revision(1)), core.hold(Revision(1))] {
+            assert_eq!(overdue(), Some(Revision(1)));
+            drop(reader);
+        }
+        drop(later);
+        assert_eq!(overdue(), Some(Revision(3)));
+    }
+}

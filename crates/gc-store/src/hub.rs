@@ -246,6 +246,56 @@ impl Drop for HubStream {
 mod tests {
     use super::*;
 
+    fn changes(numbers: std::ops::RangeInclusive<u64>) -> Vec<Arc<Change>> {
+        let change =
+            |number| Change { revision: Revision(number), key: "/a".into(), value: None, previous: None };
+        numbers.map(|number| Arc::new(change(number))).collect()
+    }
+
+    fn next(stream: &mut HubStream) -> Poll<Result<WatchItem, StorageError>> {
+        stream.poll_next(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_watcher_may_be_late_by_its_lag_and_what_was_replayed() {
+        for (replayed, late, is_ended) in [(0, 3, false), (0, 4, true), (2, 3, false), (2, 4, true)] {
+            let hub = Arc::new(Hub::new(Revision(1)));
+            let replay = changes(1..=replayed).into();
+            let mut stream = hub.subscribe("/", Revision(0), replay, 3);
+            let published = changes(replayed + 1..=replayed + late);
+            hub.publish(&published, Revision(replayed + late)).wake();
+            let first = next(&mut stream);
+            if is_ended {
+                assert_eq!(first, Poll::Ready(Err(StorageError::Lagged { limit: 3 })), "{replayed} {late}");
+            } else {
+                assert!(
+                    matches!(first, Poll::Ready(Ok(WatchItem::Change(_)))),
+                    "{replayed} {late}: {first:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_that_ran_empty_keeps_little_memory() {
+        for (entries, kept) in [(QUEUE_KEPT / 2, true), (QUEUE_KEPT, true), (QUEUE_KEPT + 1, false)] {
+            let hub = Arc::new(Hub::new(Revision(1)));
+            let mut replay = VecDeque::with_capacity(entries);
+            replay.extend(changes(1..=entries as u64));
+            assert_eq!(replay.capacity(), entries);
+            let mut stream = hub.subscribe("/", Revision(0), replay, 1);
+            for number in 1..=entries {
+                assert_eq!(
+                    lock(&stream.watcher.state).queue.capacity(),
+                    entries,
+                    "before {number} of {entries}"
+                );
+                assert!(matches!(next(&mut stream), Poll::Ready(Ok(WatchItem::Change(_)))));
+            }
+            assert_eq!(lock(&stream.watcher.state).queue.capacity() > 0, kept, "{entries}");
+        }
+    }
+
     #[test]
     fn a_dropped_watch_leaves_nothing_behind() {
         let hub = Arc::new(Hub::new(Revision(1)));

@@ -461,6 +461,18 @@ fn kept_bytes(change: &Change) -> usize {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_value_may_be_as_large_as_the_limit() {
+        for (size, is_refused) in [(VALUE_LIMIT, false), (VALUE_LIMIT + 1, true)] {
+            let writes = vec![Write::Put("/a".into(), vec![0; size].into())];
+            let result = evaluate(Transaction { conditions: Vec::new(), writes }, Revision(2), |_| None);
+            assert_eq!(result.is_err(), is_refused, "{size}");
+            if let Err(error) = result {
+                assert_eq!(error, StorageError::TooLarge { size, limit: VALUE_LIMIT });
+            }
+        }
+    }
+
     /// The cost of a page must depend only on the page, unless the keys after it are counted.
     #[test]
     fn pages_visit_no_more_than_one_key_beyond_them() {

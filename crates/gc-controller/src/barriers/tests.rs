@@ -4,7 +4,7 @@
     reason = "a test may panic, and compares what is optional"
 )]
 
-use gc_types::{Gvr, ResourceInfo, Scope};
+use gc_types::{DeletionState, Gvr, ObjectKey, ObservedObject, ResourceInfo, Scope, Uid};
 
 use super::*;
 
@@ -285,4 +285,45 @@ fn progress_from_before_a_restore_proves_nothing() {
     assert_eq!(barriers.take_reached(), []);
     barriers.observe(&progress(21));
     assert_eq!(barriers.take_reached(), [applied(1, 0)]);
+}
+
+#[test]
+fn a_refused_list_says_whether_a_cache_has_to_catch_up() {
+    let failed = |code: u16| ListEnd::Failed(format!("the list was answered with {code}: why"));
+    for (code, from_cache, expected) in [
+        (504, true, (ListEnd::CacheBehind, None)),
+        (400, true, (ListEnd::CacheBehind, None)),
+        (422, true, (ListEnd::CacheBehind, None)),
+        (504, false, (failed(504), Some(Signal::of_answer(504, || None)))),
+        (403, true, (failed(403), Some(Signal::of_answer(403, || None)))),
+        (429, false, (failed(429), Some(Signal::of_answer(429, || None)))),
+    ] {
+        assert_eq!(list_refused(code, "why", None, from_cache), expected, "{code}, {from_cache}");
+    }
+}
+
+/// What a watch delivers counts as well as its bookmarks.
+#[test]
+fn any_delivery_of_a_watch_shows_how_far_it_is() {
+    let key = || ObjectKey { resource: PODS, namespace: "shop".into(), name: "web".into() };
+    let observed = Event::Observed(ObservedObject {
+        key: key(),
+        uid: Uid::new("u"),
+        resource_version: ResourceVersion(10),
+        deletion: DeletionState::default(),
+        owners: [].into_iter().collect(),
+        recreator: None,
+    });
+    let removed = Event::Removed { key: key(), uid: Uid::new("u"), resource_version: ResourceVersion(10) };
+    for event in [observed, removed, progress(10)] {
+        let mut barriers = Barriers::default();
+        serve(&mut barriers, 1);
+        barriers.ask(EffectId(1), place(PODS, None), ResourceVersion(10), at(0));
+        barriers.observe(&event);
+        assert_eq!(barriers.take_reached(), [applied(1, 0)], "{event:?}");
+        // Nothing is left of a resource that is gone.
+        barriers.observe(&Event::ResourceGone(PODS));
+        barriers.ask(EffectId(2), place(PODS, None), ResourceVersion(10), at(0));
+        assert_eq!(barriers.take_reached(), [], "{event:?}");
+    }
 }

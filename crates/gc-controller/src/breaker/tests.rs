@@ -306,3 +306,40 @@ fn a_kind_that_vanished_is_stopped_until_it_is_resumed() {
     assert!(matches!(ask(&mut breaker, 11, 12), Err(Admission::Tripped(_))), "it vanished again");
     assert_eq!(breaker.trips(), 2);
 }
+
+/// What is counted is bounded. Resources beyond that are not limited, those that are counted still are.
+#[test]
+fn resources_beyond_the_bound_are_not_counted() {
+    let mut breaker = Breaker::new(options(Some(1), None, 0));
+    let mut admit = |resource: &str| breaker.admit(&resource.into(), false, None, Timestamp(0));
+    for number in 0..COUNTED_RESOURCES {
+        assert!(is_admitted(&admit(&format!("r{number}"))), "{number}");
+    }
+    assert!(is_admitted(&admit("another")) && is_admitted(&admit("another")), "it is not counted");
+    assert!(matches!(admit("r0"), Admission::Tripped(_)));
+    let mut dependent =
+        |resource: &str| breaker.admit_dependent(&resource.into(), Timestamp(0), Timestamp(0));
+    assert_eq!(dependent("another"), Err(Admission::Withheld(WithheldBy::Breaker)));
+    let Err(Admission::Tripped(trip)) = dependent("r1") else { panic!("a resource that is counted trips") };
+    assert_eq!(&*trip.resource, "r1");
+    assert_eq!(breaker.trips(), 2, "none for what is not counted");
+}
+
+#[test]
+fn a_trip_says_what_was_counted() {
+    for (options, inferred, expected) in [
+        (options(Some(2), None, 0), false, "2 deletions within 600 s, the limit of one window"),
+        (
+            options(None, Some(0.25), 0),
+            true,
+            "2 of 9 objects were deleted within 600 s because their owners were found absent; the limit is 25 %",
+        ),
+    ] {
+        let mut breaker = Breaker::new(options);
+        let _ = (ticket(&mut breaker, inferred, 0), ticket(&mut breaker, inferred, 0));
+        let Admission::Tripped(trip) = breaker.admit(&pods(), inferred, Some(9), Timestamp(0)) else {
+            panic!("{expected}")
+        };
+        assert_eq!(&*trip.why, expected);
+    }
+}

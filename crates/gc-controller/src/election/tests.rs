@@ -245,6 +245,7 @@ fn a_candidate_asks_as_soon_as_a_held_lease_may_be_taken() {
         assert_eq!(after_read(&mut one, found, at(now), wall(0)), After::Over(Round::HeldByOther));
         assert_eq!(one.rest(at(now)), at(expected), "at {now} ms");
     }
+    assert_eq!((one.lease_seconds(), candidate("c").lease_seconds()), (3, 0));
     // If it cannot take the Lease, it does not ask without rest.
     let _ = after_read(&mut one, held(3, 1), at(17_500), wall(0));
     let _ = one.answered(Reply::Failed("a conflict".into()), at(17_500), wall(0));

@@ -657,3 +657,29 @@ fn an_action_outside_is_refused_unless_its_object_is_as_decided_on() {
     let refusal = refuses_outside(&Outcome::Found(unknown), &Uid::new(UID), ResourceVersion::UNKNOWN);
     assert_eq!(refusal, Some(Outcome::Conflict), "two versions that are not known are not the same");
 }
+
+#[test]
+fn an_action_outside_needs_the_very_object_that_was_decided_about() {
+    let found = Outcome::Found(ServerAnswer::Object.object().unwrap().observed);
+    let other = Uid::new(OTHER);
+    for (read, uid, version, expected) in [
+        (&found, Uid::new(UID), ResourceVersion(7), None),
+        (&found, Uid::new(UID), ResourceVersion(6), Some(Outcome::Conflict)),
+        (&found, Uid::new(UID), ResourceVersion::UNKNOWN, Some(Outcome::Conflict)),
+        (&found, other.clone(), ResourceVersion(7), Some(Outcome::Absent)),
+        (&found, other, ResourceVersion(6), Some(Outcome::Absent)),
+        (&Outcome::Absent, Uid::new(UID), ResourceVersion(7), Some(Outcome::Absent)),
+        (&Outcome::NotServed, Uid::new(UID), ResourceVersion(7), Some(Outcome::NotServed)),
+    ] {
+        assert_eq!(refuses_outside(read, &uid, version), expected, "{read:?} for {uid} in {version:?}");
+    }
+    let unknown = ResourceVersion::UNKNOWN;
+    let mut unversioned = ServerAnswer::Object.object().unwrap().observed;
+    unversioned.resource_version = unknown;
+    let read = Outcome::Found(unversioned);
+    assert_eq!(
+        refuses_outside(&read, &Uid::new(UID), unknown),
+        Some(Outcome::Conflict),
+        "no version proves nothing"
+    );
+}

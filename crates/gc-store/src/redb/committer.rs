@@ -638,3 +638,58 @@ fn size(request: &Request) -> usize {
         Request::Compact(..) | Request::Tend | Request::Close => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn a_copy_is_worth_it_when_most_of_a_file_is_unused() {
+        let shrinking = Shrinking { from: 100, successor: None, begun: (Instant::now(), 0), last: None };
+        for (length, used, is_worth_it) in [
+            (100, 0, false),
+            (101, 0, true),
+            (1000, 398, true),
+            (1000, 400, false),
+            (1004, 399, true),
+            (1004, 402, false),
+        ] {
+            assert_eq!(shrinking.is_worth_it(length, used), is_worth_it, "{used} of {length}");
+        }
+    }
+
+    /// Otherwise a file that a copy does not make smaller would be copied without end.
+    #[test]
+    fn another_copy_waits_until_more_is_deleted() {
+        let worth_it = |took, length, used| {
+            // The last copy ended a second ago, of a file of 9000 bytes with 2000 in use.
+            let ended = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+            let last = Some(LastCopy { ended, took, used: 2000, length: 9000 });
+            Shrinking { from: 100, successor: None, begun: (ended, 0), last }.is_worth_it(length, used)
+        };
+        for (length, used, is_worth_it) in [
+            (9000, 2000, false),
+            (9000, 1600, false),
+            (9000, 1596, true),
+            (13500, 2000, false),
+            (13503, 2000, true),
+        ] {
+            assert_eq!(worth_it(Duration::from_millis(100), length, used), is_worth_it, "{used} of {length}");
+        }
+        assert!(!worth_it(Duration::from_secs(2), 9000, 0), "copies take a tenth of the time at most");
+    }
+
+    #[test]
+    fn a_batch_counts_the_values_that_are_written() {
+        let (reply, _answer) = sync_channel(1);
+        let writes = vec![
+            Write::Put("/a".into(), "four".into()),
+            Write::Delete("/b".into()),
+            Write::Put("/c".into(), "seven77".into()),
+        ];
+        assert_eq!(size(&Request::Commit(Transaction { conditions: Vec::new(), writes }, reply)), 11);
+        assert_eq!(size(&Request::Tend), 0);
+    }
+}

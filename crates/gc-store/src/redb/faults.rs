@@ -43,6 +43,14 @@ fn perform(state: &mut State, n: usize) {
 }
 
 const TRANSACTIONS: usize = 14;
+/// Number of objects that take some ten pages.
+const PAGES: usize = 60;
+
+/// Returns a transaction that writes these objects.
+fn puts(objects: &State) -> Transaction {
+    let writes = objects.iter().map(|(key, value)| Write::Put(key.as_str().into(), value.clone())).collect();
+    Transaction { conditions: vec![], writes }
+}
 
 /// Runs tests with values in memory and with values on disk.
 macro_rules! in_memory_and_on_disk {
@@ -233,8 +241,11 @@ fn a_failed_sync_is_known_to_the_next_process(values: Residence) {
         for failures in [2, 5, 40] {
             let medium = FaultState::formatted(values);
             let store = medium.open();
+            // With many pages: otherwise the next process writes all of them, and none of those that were lost is left.
+            let before: State = (0..PAGES).map(|n| (format!("/a/{n}"), vec![1; 700].into())).collect();
+            store.commit(puts(&before)).unwrap();
             medium.arm(|now| Fault::During(now + at..now + at + failures, io::ErrorKind::Other));
-            let (mut acknowledged, mut failed) = (State::new(), None);
+            let (mut acknowledged, mut failed) = (before, None);
             for n in 0..TRANSACTIONS {
                 match store.commit(transaction(n)) {
                     Ok(_) => perform(&mut acknowledged, n),
@@ -252,8 +263,9 @@ fn a_failed_sync_is_known_to_the_next_process(values: Residence) {
             }
             assert!(found == acknowledged || found == with_one_more, "operation {at}: {found:?}");
             for n in 0..3 {
-                assert!(matches!(store.commit(transaction(n)), Ok(Committed::Done(_))), "operation {at}");
-                perform(&mut found, n);
+                let change = State::from([(format!("/a/{n}"), vec![2; 700].into())]);
+                assert!(matches!(store.commit(puts(&change)), Ok(Committed::Done(_))), "operation {at}");
+                found.extend(change);
             }
             medium.lose_power(store);
             assert_eq!(state(&medium.open()), found, "operation {at}, {failures} failures");

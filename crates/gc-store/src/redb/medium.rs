@@ -215,3 +215,72 @@ impl StorageBackend for WithoutWrites {
 
     forward_locks!();
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use ::redb::backends::InMemoryBackend;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Use of a file.
+    #[derive(Clone, Debug)]
+    enum Use {
+        Write(u64, Vec<u8>),
+        SetLength(u64),
+    }
+
+    /// Uses that begin and end within parts, and beside their bounds.
+    fn uses() -> impl Strategy<Value = Vec<Use>> {
+        let part = PART_BYTES as u64;
+        let place = || {
+            (0..4_u64, 0..=2_u64).prop_map(move |(number, beside)| (number * part + beside).saturating_sub(1))
+        };
+        let write = (place(), 0..2 * PART_BYTES + 2, any::<u8>())
+            .prop_map(|(offset, length, byte)| Use::Write(offset, vec![byte; length]));
+        proptest::collection::vec(prop_oneof![3 => write, 1 => place().prop_map(Use::SetLength)], 1..8)
+    }
+
+    fn apply(backend: &dyn StorageBackend, action: &Use) {
+        match action {
+            Use::Write(offset, data) => {
+                let end = offset + data.len() as u64;
+                if end > backend.len().unwrap() {
+                    backend.set_len(end).unwrap();
+                }
+                backend.write(*offset, data).unwrap();
+            }
+            Use::SetLength(length) => backend.set_len(*length).unwrap(),
+        }
+    }
+
+    fn contents(backend: &dyn StorageBackend) -> Vec<u8> {
+        let mut out = vec![0; usize::try_from(backend.len().unwrap()).unwrap()];
+        backend.read(0, &mut out).unwrap();
+        out
+    }
+
+    /// Returns a file of two parts and a half.
+    fn file() -> InMemoryBackend {
+        let file = InMemoryBackend::new();
+        apply(&file, &Use::Write(0, (0..PART_BYTES * 5 / 2).map(|place| (place % 251) as u8 | 1).collect()));
+        file
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_without_writes_reads_like_one_with_them(uses in uses()) {
+            let (written, original) = (file(), contents(&file()));
+            let inner = file();
+            let without = WithoutWrites::new(Box::new(inner));
+            for action in &uses {
+                apply(&written, action);
+                apply(&without, action);
+                prop_assert_eq!(contents(&without), contents(&written));
+            }
+            prop_assert_eq!(contents(&*without.inner), original);
+        }
+    }
+}

@@ -81,7 +81,7 @@ impl Reserve for ReserveFile {
             return Reservation::Yes;
         }
         let Some(free) = self.free() else { return Reservation::Unsupported };
-        let wanted = (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES);
+        let wanted = reserve_bytes(free);
         // A data file doubles its length when it grows, which takes no space until it is written.
         let besides = if freed { wanted } else { self.known_too_little().max(wanted) };
         if free < wanted.saturating_add(besides) {
@@ -117,6 +117,11 @@ impl Reserve for ReserveFile {
     }
 }
 
+/// Returns the size of the reserve on a disk with this many free bytes.
+fn reserve_bytes(free: u64) -> u64 {
+    (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES)
+}
+
 /// Reports whether a transaction only removes objects, or changes them without enlarging them much.
 pub(super) fn frees(transaction: &Transaction, present: impl Fn(&str) -> Option<KeyValue>) -> bool {
     transaction.writes.iter().all(|write| match write {
@@ -132,6 +137,43 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
+
+    #[test]
+    fn the_reserve_is_an_eighth_of_a_small_disk() {
+        const MIB: u64 = 1 << 20;
+        for (free, reserve) in
+            [(0, MIB / 8), (MIB, MIB / 8), (8 * MIB, MIB), (128 * MIB, 16 * MIB), (u64::MAX, 16 * MIB)]
+        {
+            assert_eq!(reserve_bytes(free), reserve, "{free}");
+        }
+    }
+
+    /// After a release there must be more room than at that time, or something must have been removed.
+    #[test]
+    fn a_reserve_is_taken_again_where_it_helps() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reserve = ReserveFile::of(folder.path());
+        assert!(!reserve.release(), "there is none yet");
+        assert_eq!(reserve.take(false), Reservation::Yes);
+        let length = || fs::metadata(folder.path().join(RESERVE)).map(|file| file.len()).ok();
+        assert!(length() >= Some(MINIMUM_RESERVE_BYTES));
+        for (free_when_full, freed, expected) in [
+            (Some(1 << 50), false, Reservation::NoRoom),
+            (Some(1 << 50), true, Reservation::Yes),
+            (Some(0), false, Reservation::Yes),
+            (None, false, Reservation::Yes),
+        ] {
+            assert!(reserve.release());
+            assert!(reserve.free_when_full.is_some() && length().is_none());
+            reserve.free_when_full = free_when_full;
+            assert_eq!(reserve.take(freed), expected, "{free_when_full:?}, {freed}");
+            assert_eq!(length().is_some(), expected == Reservation::Yes);
+            if expected == Reservation::NoRoom {
+                assert_eq!(reserve.take(true), Reservation::Yes);
+            }
+        }
+        assert!(reserve.free_when_full.is_none(), "it is known no more");
+    }
 
     /// The file system must have room for a copy, and as much again.
     #[test]

@@ -157,4 +157,32 @@ mod tests {
         assert!(matches!(copy.step(), Step::Outrun));
         assert!(is_abandoned.load(Ordering::Relaxed));
     }
+
+    #[test]
+    fn a_copy_that_does_not_catch_up_is_given_up() {
+        let deletion = |number: usize| {
+            let revision = Revision(number as u64 + 2);
+            Arc::new(Change { revision, key: "/a".into(), value: None, previous: None })
+        };
+        let changes: Vec<_> = (0..=LAST_CHANGES).map(deletion).collect();
+        let empty = redb::Builder::new().create_with_backend(redb::backends::InMemoryBackend::new()).unwrap();
+        let thread = spawn(|| Ok(empty)).unwrap();
+        let (missing, is_abandoned, sync_failed) = (Missing::default(), Arc::default(), Arc::default());
+        let mut copy = Successor { thread, is_abandoned, sync_failed, missing, rounds: 0 };
+        let mut noted = 0;
+        loop {
+            if copy.missing.changes.is_empty() {
+                copy.note(&changes, Revision(9_999), None);
+                noted += 1;
+            }
+            match copy.step() {
+                Step::Wait(further) => copy = further,
+                Step::Outrun => break,
+                Step::Replace(..) => panic!("it lacks too much"),
+                Step::Failed(failure) => panic!("{failure}"),
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(noted, ROUNDS + 1);
+    }
 }
