@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::catalog::forms::{self, Conversion};
 use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
+use crate::kinds;
 use crate::metadata::numbers::write_json;
-use crate::metadata::object::{Object, TypeMeta};
+use crate::metadata::object::{Object, TypeMeta, is_whole};
 use crate::metadata::ordered::InOrder;
 use crate::resource::ResourceDefinition;
 use crate::schema::{self, declared::Shape};
@@ -56,6 +57,50 @@ pub(crate) fn namespace_key(name: &str) -> String {
 /// Returns apiVersion and kind of a resource.
 pub(crate) fn type_meta(resource: &ResourceDefinition) -> Arc<TypeMeta> {
     Arc::new(TypeMeta { api_version: resource.api_version().into(), kind: Arc::clone(&resource.kind) })
+}
+
+/// Maximum number of unreadable objects that an error names, as upstream's (KEP-3926).
+const MOST_NAMED: usize = 100;
+
+/// Fails if one of these objects, which a list is to have, cannot be one. Names each of them, as upstream does (KEP-3926): a list without
+/// them would say that they do not exist.
+pub(crate) fn refuse_unreadable(resource: &ResourceDefinition, items: &[KeyValue]) -> Result<(), ApiError> {
+    let mut unreadable = items.iter().filter(|item| !is_whole(&item.value)).peekable();
+    if unreadable.peek().is_none() {
+        return Ok(());
+    }
+    let (prefix, folder) = (resource_prefix(resource), upstream_folder(resource));
+    let cause = |item: &KeyValue| {
+        let field = format!("/registry/{folder}/{}", item.key.strip_prefix(&*prefix).unwrap_or(&item.key));
+        let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(&item.value);
+        let why = parsed.err().map_or_else(|| "it has no metadata".to_owned(), |error| error.to_string());
+        let message = format!(
+            "StorageError: corrupt object, Code: 7, Key: {field}, ResourceVersion: 0, AdditionalErrorMsg: object not decodable \
+             revision={}: {why}",
+            item.mod_revision
+        );
+        Cause { reason: "UnexpectedServerResponse".into(), message, field }
+    };
+    let mut causes: Vec<Cause> = unreadable.by_ref().take(MOST_NAMED).map(cause).collect();
+    if unreadable.next().is_some() {
+        let message = "too many errors, the list is truncated".to_owned();
+        causes.push(Cause { reason: "FieldValueTooMany".into(), message, field: String::new() });
+    }
+    let message = format!("failed to read one or more {} from the storage", resource.resource);
+    let mut error = ApiError::new(500, "StorageReadError", message);
+    let (group, kind) = ((*resource.group).to_owned(), (*resource.resource).to_owned());
+    error.details =
+        Some(Box::new(Details { name: "list".into(), group, kind, causes, ..Details::default() }));
+    Err(error)
+}
+
+/// Returns upstream's path of a resource in its store, below `/registry`.
+pub(crate) fn upstream_folder(resource: &ResourceDefinition) -> String {
+    let grouped = matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+    if grouped || resource.custom.is_some() {
+        return format!("{}/{}", resource.group, resource.resource);
+    }
+    kinds::folder(resource.target()).unwrap_or(&resource.resource).to_owned()
 }
 
 /// A decoded document.

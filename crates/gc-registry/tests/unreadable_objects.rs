@@ -108,7 +108,11 @@ fn an_unreadable_object_is_deleted_by_the_option_for_it() {
         assert_eq!(delete("sound", true, &[]).unwrap_err().code, 409);
         delete("broken", true, &["All"]).unwrap();
         let answer = delete("broken", true, &[]).unwrap();
-        assert_eq!((&answer["status"], &answer["details"]["name"]), (&json!("Success"), &json!("broken")));
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": "broken", "kind": "ConfigMap"}, "code": 200,
+        });
+        assert_eq!(answer, status);
         assert_eq!(delete("broken", true, &[]).unwrap_err().code, 404);
         assert_eq!(world.get(maps, "default/broken").unwrap_err().code, 404);
         // No event can say what was deleted, so the watch has to list again.
@@ -154,4 +158,77 @@ fn an_object_stored_after_the_check_is_not_deleted_unread() {
     assert_eq!((error.code, &*error.reason), (409, "Conflict"), "{}", error.message);
     let deleted = world.delete("v1/configmaps", "default/broken", DeleteOptions::default());
     assert_eq!(deleted.unwrap_err().code, 500);
+}
+
+/// A list without an object that cannot be read would say that it does not exist. Recorded from kube-apiserver 1.36.2 with the gate
+/// AllowUnsafeMalformedObjectDeletion.
+#[test]
+fn a_list_fails_at_objects_that_cannot_be_read_and_names_them() {
+    let maps = "v1/configmaps";
+    for (text, why) in [
+        ("", "EOF while parsing a value at line 1 column 0"),
+        ("\u{0}\u{1}garbage", "expected value at line 1 column 1"),
+        ("{\"metadata\":{\"name\":", "EOF while parsing a value at line 1 column 20"),
+        ("[]", "it has no metadata"),
+        ("{}", "it has no metadata"),
+    ] {
+        let inner = Arc::new(MemoryStorage::default());
+        let world =
+            World::over(Arc::clone(&inner) as Arc<dyn Storage>, Arc::clone(&inner), Config::default());
+        world.config_map("sound", &[]);
+        let lists = [
+            ListOptions::default(),
+            ListOptions { limit: 500, ..ListOptions::default() },
+            ListOptions { in_pages: true, ..ListOptions::default() },
+            ListOptions { label_selector: "a=b".into(), ..ListOptions::default() },
+            ListOptions { field_selector: "metadata.name=broken".into(), ..ListOptions::default() },
+            ListOptions { resource_version: "0".into(), ..ListOptions::default() },
+        ];
+        for options in &lists {
+            assert!(world.list(maps, "default", options.clone()).is_ok());
+        }
+        let value = bytes::Bytes::copy_from_slice(text.as_bytes());
+        let transaction = Transaction { conditions: vec![], writes: vec![Write::Put(BROKEN.into(), value)] };
+        let Ok(Committed::Done(revision)) = inner.commit(transaction) else { panic!("it is stored") };
+        let field = "/registry/configmaps/default/broken";
+        let message = format!(
+            "StorageError: corrupt object, Code: 7, Key: {field}, ResourceVersion: 0, AdditionalErrorMsg: object not decodable \
+             revision={revision}: {why}"
+        );
+        let causes = json!([{"reason": "UnexpectedServerResponse", "message": message, "field": field}]);
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "StorageReadError", "code": 500,
+            "message": "failed to read one or more configmaps from the storage",
+            "details": {"name": "list", "kind": "configmaps", "causes": causes},
+        });
+        for options in &lists {
+            for namespace in ["default", ""] {
+                if namespace.is_empty() && !options.field_selector.is_empty() {
+                    continue;
+                }
+                let refused = world.list(maps, namespace, options.clone()).unwrap_err();
+                assert_eq!(refused.to_status(), expected, "{text:?} {options:?}");
+            }
+        }
+        assert_eq!(world.watch(maps, "default", &ListOptions::default()).unwrap_err().to_status(), expected);
+        assert!(world.list(maps, "elsewhere", ListOptions::default()).is_ok());
+    }
+}
+
+#[test]
+fn a_hundred_objects_that_cannot_be_read_are_named() {
+    for (number, causes) in [(100, 100), (102, 101)] {
+        let inner = Arc::new(MemoryStorage::default());
+        let world =
+            World::over(Arc::clone(&inner) as Arc<dyn Storage>, Arc::clone(&inner), Config::default());
+        for n in 0..number {
+            inner.commit(written(&format!("{BROKEN}{n:03}"))).unwrap();
+        }
+        let refused = world.list("v1/configmaps", "default", ListOptions::default()).unwrap_err().to_status();
+        let named = refused["details"]["causes"].as_array().unwrap();
+        assert_eq!(named.len(), causes);
+        let last =
+            json!({"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"});
+        assert_eq!(named.last() == Some(&last), number > 100);
+    }
 }

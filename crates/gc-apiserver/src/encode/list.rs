@@ -137,7 +137,7 @@ impl ListAnswer<'_> {
         let is_yaml = self.representation.encoding == Encoding::Yaml;
         if !is_yaml && !self.representation.pretty {
             let (head, tail) = self.around_compact(&list);
-            return Ok(self.stream(head, tail, list, Notation::Compact).begin(gzip));
+            return self.stream(head, tail, list, Notation::Compact).begin(gzip);
         }
         let whole = render::value(&self.skeleton(&list), self.representation);
         if list.items.is_empty() {
@@ -149,7 +149,7 @@ impl ListAnswer<'_> {
         } else {
             self.stream([head, b"\": ["].concat(), [b"\n  ]", tail].concat(), list, Notation::Indented)
         };
-        Ok(stream.begin(gzip))
+        stream.begin(gzip)
     }
 
     fn stream(&self, head: Vec<u8>, tail: Vec<u8>, list: ObjectList, notation: Notation) -> ListStream {
@@ -259,7 +259,7 @@ impl ListAnswer<'_> {
         let due = Some(DueLength { bytes: 0, known: known.clone() });
         let measuring = Some(Measuring::new(kind, api_version, &meta, known));
         let stream = self.stream(Vec::new(), Vec::new(), list, Notation::Protobuf(items));
-        Ok(ListStream { measuring, due, ..stream }.begin_measuring(gzip))
+        ListStream { measuring, due, ..stream }.begin_measuring(gzip)
     }
 }
 
@@ -275,13 +275,14 @@ impl ListStream {
             + self.measuring.as_ref().map_or(0, Measuring::held_bytes)
     }
 
-    fn begin(mut self, gzip: bool) -> ListStart {
+    /// Writes the beginning. Fails if an object in it cannot be read.
+    fn begin(mut self, gzip: bool) -> Result<ListStart, ApiError> {
         let mut start = Vec::new();
         while start.len() <= GZIP_FROM {
             self.items.read_now();
-            match self.plain_piece() {
+            match self.plain_piece()? {
                 Some(piece) => start.extend_from_slice(&piece),
-                None if self.is_written() => return ListStart::Whole(start.into()),
+                None if self.is_written() => return Ok(ListStart::Whole(start.into())),
                 // Reading the next page may block, so the list is treated as long.
                 None => break,
             }
@@ -294,11 +295,11 @@ impl ListStream {
         } else {
             self.waiting = Some(start.into());
         }
-        ListStart::Stream(Box::new(self), gzip)
+        Ok(ListStart::Stream(Box::new(self), gzip))
     }
 
     /// Begins a list whose length must be known first: keeps the first items until the list turns out to be long.
-    fn begin_measuring(mut self, gzip: bool) -> ListStart {
+    fn begin_measuring(mut self, gzip: bool) -> Result<ListStart, ApiError> {
         let is_known = match (&mut self.measuring, &self.notation) {
             (Some(measuring), Notation::Protobuf(items)) => measuring.is_known(*items),
             _ => false,
@@ -311,10 +312,10 @@ impl ListStream {
                     break;
                 }
                 let (whole, _) = self.measuring.take().map(Measuring::finish).unwrap_or_default();
-                return ListStart::Whole(whole.into());
+                return Ok(ListStart::Whole(whole.into()));
             };
             if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
-                items.write_or_omit(measuring.kept(), &item);
+                items.write(measuring.kept(), &item)?;
             }
         }
         if gzip {
@@ -323,7 +324,7 @@ impl ListStream {
         if let Some(measuring) = &mut self.measuring {
             measuring.follow(self.items.again());
         }
-        ListStart::Stream(Box::new(self), gzip)
+        Ok(ListStart::Stream(Box::new(self), gzip))
     }
 
     /// Returns the next chunk; `None` at the end.
@@ -340,7 +341,10 @@ impl ListStream {
             }
         }
         loop {
-            let piece = self.next_piece();
+            let piece = match self.next_piece() {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(self.cut_off(&error)),
+            };
             if self.has_other_length(matches!(piece, NextPiece::End)) {
                 return Poll::Ready(None);
             }
@@ -392,41 +396,42 @@ impl ListStream {
         self.tail.is_none()
     }
 
-    fn next_piece(&mut self) -> NextPiece {
+    fn next_piece(&mut self) -> Result<NextPiece, ApiError> {
         if let Some(waiting) = self.waiting.take() {
-            return NextPiece::Piece(waiting);
+            return Ok(NextPiece::Piece(waiting));
         }
         let Some(mut compressor) = self.compressor.take() else {
-            return match self.plain_piece() {
+            return Ok(match self.plain_piece()? {
                 Some(piece) => NextPiece::Piece(piece.into()),
                 None if self.is_written() => NextPiece::End,
                 None => NextPiece::Page,
-            };
+            });
         };
         loop {
             if compressor.get_ref().len() >= PIECE {
                 let piece = std::mem::take(compressor.get_mut());
                 self.compressor = Some(compressor);
-                return NextPiece::Piece(piece.into());
+                return Ok(NextPiece::Piece(piece.into()));
             }
-            match self.plain_piece() {
+            match self.plain_piece()? {
                 Some(piece) => {
                     let _ = compressor.write_all(&piece);
                 }
                 None if self.is_written() => {
                     let rest = compressor.finish().ok().filter(|rest| !rest.is_empty());
-                    return rest.map_or(NextPiece::End, |rest| NextPiece::Piece(rest.into()));
+                    return Ok(rest.map_or(NextPiece::End, |rest| NextPiece::Piece(rest.into())));
                 }
                 None => {
                     self.compressor = Some(compressor);
-                    return NextPiece::Page;
+                    return Ok(NextPiece::Page);
                 }
             }
         }
     }
 
-    /// Returns a chunk of the objects at hand, without reading another page; `None` if there are none.
-    fn plain_piece(&mut self) -> Option<Vec<u8>> {
+    /// Returns a chunk of the objects at hand, without reading another page; `None` if there are none. Fails at an object that cannot be
+    /// read: a list without it would say that it does not exist.
+    fn plain_piece(&mut self) -> Result<Option<Vec<u8>>, ApiError> {
         let mut out = Vec::with_capacity(PIECE + PIECE / 4);
         if let Some(head) = self.head.take() {
             out.extend_from_slice(&head);
@@ -442,10 +447,9 @@ impl ListStream {
             if !self.first {
                 out.extend_from_slice(self.separator);
             }
-            let written = self.write(&mut out, &item);
-            if written.is_ok()
-                && let Some(due) = &mut self.due
-            {
+            self.write(&mut out, &item)?;
+            self.first = false;
+            if let Some(due) = &mut self.due {
                 match due.bytes.checked_sub(out.len() - before) {
                     Some(rest) => due.bytes = rest,
                     None => {
@@ -454,16 +458,8 @@ impl ListStream {
                     }
                 }
             }
-            match written {
-                Ok(()) => self.first = false,
-                Err(error) => {
-                    // The answer has begun and can no longer become an error, so a corrupt object is omitted and logged.
-                    tracing::error!(%error, "an unreadable object was left out of a list");
-                    out.truncate(before);
-                }
-            }
         }
-        (!out.is_empty()).then_some(out)
+        Ok((!out.is_empty()).then_some(out))
     }
 
     fn write(&self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {

@@ -43,7 +43,7 @@ impl CountedForm {
         Self { items, type_meta }
     }
 
-    /// Returns the length of an object in a list. An unreadable object has none, because lists leave it out.
+    /// Returns the length of an object in a list; 0 if it is unreadable, because a list fails at it.
     fn measure(&self, stored: &Bytes, revision: Revision, scratch: &mut Vec<u8>) -> i64 {
         let length = if let Some(fields) = self.items.fields() {
             let version = revision.to_string();

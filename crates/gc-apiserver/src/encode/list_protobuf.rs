@@ -46,20 +46,13 @@ impl ProtobufItems {
             None => Writer(out).message(ITEMS, |writer| written = protobuf::partial_object(writer, item)),
             Some(fields) => {
                 let value = item.to_value()?;
-                let Some(members) = value.as_object() else { return Ok(()) };
+                let Some(members) = value.as_object() else {
+                    return Err(ApiError::internal("stored object is corrupt: not an object"));
+                };
                 Writer(out).message(ITEMS, |writer| protobuf_answer::members(writer, fields, members));
             }
         }
         written
-    }
-
-    /// Appends an item as [`Self::write`] does, or nothing if the object is unreadable.
-    pub(crate) fn write_or_omit(self, out: &mut Vec<u8>, item: &Object) {
-        let before = out.len();
-        if let Err(error) = self.write(out, item) {
-            tracing::error!(%error, "an unreadable object was left out of a list");
-            out.truncate(before);
-        }
     }
 }
 
@@ -168,10 +161,8 @@ impl Measuring {
             ready!(items.poll_page(context))?;
             let Some(item) = items.next() else { return Poll::Ready(Ok(())) };
             self.scratch.clear();
-            // An unreadable item is omitted when the list is written, too.
-            if form.write(&mut self.scratch, &item).is_ok() {
-                self.length += self.scratch.len();
-            }
+            form.write(&mut self.scratch, &item)?;
+            self.length += self.scratch.len();
             if self.length - before >= bytes {
                 // Yields to other tasks before continuing.
                 context.waker().wake_by_ref();

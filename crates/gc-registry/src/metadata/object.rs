@@ -17,6 +17,11 @@ use crate::storage::Revision;
 /// Prefix of each stored text.
 const PREFIX: &[u8] = b"{\"metadata\":{";
 
+/// Reports whether a stored text can be that of an object, by its ends. What is between them fails where it is decoded.
+pub(crate) fn is_whole(stored: &[u8]) -> bool {
+    stored.starts_with(PREFIX) && stored.ends_with(b"}")
+}
+
 /// Kind and apiVersion of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeMeta {

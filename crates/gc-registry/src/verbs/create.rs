@@ -16,7 +16,7 @@ use crate::metadata::names::quoted;
 use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::registry::services::Allocation;
 use crate::storage::Revision;
-use crate::{crd, kinds, persist};
+use crate::{crd, persist};
 
 /// Number of generated names to try before a collision is reported.
 const GENERATED_NAMES: usize = 8;
@@ -266,12 +266,7 @@ impl Call<'_> {
         let resource = self.resource();
         // A dry run is refused before the storage path is known.
         let root = if dry_run { "" } else { "/registry" };
-        let grouped = matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
-        let folder = if grouped || resource.custom.is_some() {
-            format!("{}/{}", resource.group, resource.resource)
-        } else {
-            kinds::folder(resource.target()).unwrap_or(&resource.resource).to_owned()
-        };
+        let folder = persist::upstream_folder(resource);
         format!(
             "StorageError: invalid object, Code: 4, Key: {root}/{folder}/{place}{name}, ResourceVersion: 0, \
              AdditionalErrorMsg: {why}"

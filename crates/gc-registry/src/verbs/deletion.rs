@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::update::has_spec_finalizers;
 use crate::admission::configured::Options;
-use crate::api::{Attributes, DeleteOptions, Response, UNSAFE_DELETION};
+use crate::api::{Attributes, DeleteOptions, Response, ResponseBody, UNSAFE_DELETION};
 use crate::catalog::rules;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::{ApiError, CauseReason, FieldError};
@@ -191,7 +191,12 @@ impl Call<'_> {
             }
         }
         let details = json!({"name": target.name, "kind": &*resource.kind});
-        Ok(self.answer_success(200, Some(details)))
+        let mut answer = self.answer_success(200, Some(details));
+        if let ResponseBody::Status(status) = &mut answer.body {
+            // Upstream writes it where it has no object.
+            status["code"] = answer.code.into();
+        }
+        Ok(answer)
     }
 
     /// Fails if the user may not delete an object that cannot be read, or if the object can be read. Otherwise, returns its revision,

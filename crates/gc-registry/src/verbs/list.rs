@@ -266,6 +266,7 @@ impl<'a> Reader<'a> {
     }
 
     fn present(&self, items: &[KeyValue]) -> Result<Vec<Object>, ApiError> {
+        persist::refuse_unreadable(self.resource, items)?;
         let stored = items.iter().map(|item| (item.value.clone(), item.mod_revision));
         self.source.converter.present_all(self.resource, &self.type_meta, stored, self.source.time_left)
     }

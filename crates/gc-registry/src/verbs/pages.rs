@@ -65,6 +65,7 @@ impl Pages {
     }
 
     fn objects(&self, answer: RangeAnswer) -> Result<Vec<Arc<Object>>, ApiError> {
+        persist::refuse_unreadable(&self.resource, &answer.items)?;
         let stored = answer.items.into_iter().map(|item| (item.value, item.mod_revision));
         let read = self.converter.present_all(&self.resource, &self.type_meta, stored, NO_HURRY)?;
         let mut objects = Vec::with_capacity(read.len());

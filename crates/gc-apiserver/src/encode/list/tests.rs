@@ -41,12 +41,9 @@ fn definition() -> Arc<ResourceDefinition> {
     registry.catalog().find("", "v1", "configmaps").unwrap().clone()
 }
 
-/// Returns the stored forms of `count` objects; with `with_broken`, the third is unreadable.
-fn stored(count: usize, with_broken: bool) -> Vec<Bytes> {
+/// Returns the stored forms of `count` objects.
+fn stored(count: usize) -> Vec<Bytes> {
     let object = |number: usize| {
-        if with_broken && number == 2 {
-            return "{\"metadata\":{\"name\":".into();
-        }
         let text = TEXTS[number % TEXTS.len()];
         let labels = if number.is_multiple_of(3) { json!({}) } else { json!({"a": text.len().to_string()}) };
         let metadata = json!({
@@ -73,7 +70,7 @@ fn list_of(stored: Vec<Bytes>) -> ObjectList {
 }
 
 fn list(count: usize) -> ObjectList {
-    list_of(stored(count, false))
+    list_of(stored(count))
 }
 
 fn answer(form: ItemForm, representation: Representation) -> ListAnswer<'static> {
@@ -189,18 +186,35 @@ fn protobuf_is_that_of_the_whole() {
     }
 }
 
-/// An answer that has begun cannot become an error, and its length must still be correct.
-#[test]
-fn an_object_that_cannot_be_read_is_left_out_in_each_notation() {
-    let form = ItemForm::Object { with_type: false };
-    for representation in [INDENTED, YAML, PROTOBUF] {
-        for count in [7, 9000] {
-            let (text, _) =
-                written(&answer(form.clone(), representation), list_of(stored(count, true)), false);
-            let mut others = list(count);
-            drop(others.items.remove(2));
-            let (want, _) = written(&answer(form.clone(), representation), others, false);
-            assert!(text == want, "{count} in {representation:?}");
+/// A list without it would say that it does not exist: it is refused, or cut off once it has begun.
+#[tokio::test]
+async fn an_object_that_cannot_be_read_fails_its_list_in_each_notation() {
+    let garbage: &[u8] = b"\x00garbage";
+    let cut: &[u8] = b"{\"metadata\":{\"name\":";
+    let forms = forms();
+    for (item_form, form) in [&forms[0], &forms[2], &forms[5]] {
+        for (encoding, text) in
+            [(Representation::JSON, garbage), (INDENTED, cut), (YAML, cut), (PROTOBUF, cut), (YAML, garbage)]
+        {
+            if encoding.encoding == Encoding::Protobuf && *form == Form::Table {
+                continue;
+            }
+            let representation = Representation { form: *form, ..encoding };
+            for (count, broken, is_begun) in [(7, 2, false), (9000, 2, false), (9000, 8990, true)] {
+                let mut stored = stored(count);
+                stored[broken] = Bytes::from_static(text);
+                for gzip in [false, true] {
+                    let begun =
+                        answer(item_form.clone(), representation).begin(list_of(stored.clone()), gzip);
+                    match begun {
+                        Err(error) => assert_eq!((error.code, is_begun), (500, false), "{representation:?}"),
+                        Ok(start) => {
+                            let (_, is_cut_off) = awaited(start).await;
+                            assert!(is_begun && is_cut_off, "{broken} of {count} in {representation:?}");
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -227,7 +241,7 @@ fn a_list_is_charged_what_it_holds() {
             ListStart::Whole(_) => panic!("it is long"),
         }
     };
-    let texts = stored(2000, false);
+    let texts = stored(2000);
     let bytes: usize = texts.iter().map(Bytes::len).sum();
     let alone = held(list(2000));
     let shared = held(list_of(texts.clone()));
@@ -347,7 +361,7 @@ fn counted(count: usize) -> Arc<ListLengths> {
     let forms: Arc<[CountedForm]> = [form(ProtobufItems::metadata()), form(object)].into();
     assert_eq!(lengths.begin("/core/configmaps/", Arc::clone(&forms)), Some(revision));
     let mut totals = Totals::new(forms);
-    for (value, revision) in stored(count, true).into_iter().zip(1..) {
+    for (value, revision) in stored(count).into_iter().zip(1..) {
         let key = format!("/core/configmaps/default/m{revision}").into();
         let revision = Revision(revision);
         let stored = KeyValue { key, value, create_revision: revision, mod_revision: revision };
@@ -359,7 +373,7 @@ fn counted(count: usize) -> Arc<ListLengths> {
 
 /// Begins a list of a collection in pages of 500. Returns the number of objects that are read of them, too.
 fn begun(answer: &ListAnswer<'_>, count: usize, is_known: bool) -> (ListStart, Arc<AtomicUsize>) {
-    let mut list = list_of(stored(count, true));
+    let mut list = list_of(stored(count));
     let objects = list.items.split_off(500);
     let (prefix, namespace) = ("/core/configmaps/".into(), "default".into());
     let listed = is_known.then_some(ListedCollection { prefix, namespace, revision: INITIAL });
