@@ -462,6 +462,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_size_is_that_of_all_keys_and_values() {
+        let (create_revision, mod_revision) = (Revision(2), Revision(2));
+        let item = |key: &str, value: &'static str| KeyValue {
+            key: key.into(),
+            value: value.into(),
+            create_revision,
+            mod_revision,
+        };
+        assert_eq!(Mvcc::restore(Revision(2), [item("/a", "four"), item("/bc", "")]).bytes(), 9);
+    }
+
+    #[test]
     fn a_value_may_be_as_large_as_the_limit() {
         for (size, is_refused) in [(VALUE_LIMIT, false), (VALUE_LIMIT + 1, true)] {
             let writes = vec![Write::Put("/a".into(), vec![0; size].into())];

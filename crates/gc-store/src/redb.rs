@@ -146,6 +146,11 @@ pub struct RedbStorage {
     _lock: Option<Lock>,
 }
 
+/// Reports whether a file of this length, with so many bytes in use, is made smaller at start.
+fn is_bloated(length: u64, used: u64) -> bool {
+    length > BLOATED_BYTES && length / BLOATED_TIMES > used
+}
+
 impl RedbStorage {
     /// Opens or creates the store in a directory (created with mode 0700 if absent; its files have mode 0600).
     pub fn open(directory: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
@@ -187,7 +192,7 @@ impl RedbStorage {
             tracing::warn!("a sync of the data file failed before this start: it is written anew");
             disk.rewrite(&data)?;
         }
-        if length > BLOATED_BYTES && length / BLOATED_TIMES > used {
+        if is_bloated(length, used) {
             tracing::info!(bytes = length, used, "making the data file smaller");
             disk.shrink()?;
         }
@@ -263,5 +268,23 @@ impl Storage for RedbStorage {
 
     fn close(&self) {
         self.committer.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_file_is_bloated_if_less_than_a_quarter_is_in_use() {
+        const MIB: u64 = 1 << 20;
+        for (length, used, expected) in [
+            (64 * MIB, 0, false),
+            (64 * MIB + 1, 0, true),
+            (100 * MIB, 25 * MIB - 1, true),
+            (100 * MIB, 25 * MIB, false),
+        ] {
+            assert_eq!(is_bloated(length, used), expected, "{used} of {length}");
+        }
     }
 }

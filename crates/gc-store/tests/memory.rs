@@ -114,3 +114,11 @@ fn nothing_comes_between_the_parts_of_a_reset() {
     let revision = store.revision();
     assert_eq!((store.reset(&items), contents(None)), (revision, before), "nothing is written twice");
 }
+
+#[test]
+fn the_status_says_which_versions_there_are() {
+    let store = bounded(3, 1 << 20, 100);
+    let last = (0..9).fold(0, |_, n| write(&store, vec![put("a", &n.to_string())]));
+    let status = store.status().unwrap();
+    assert_eq!((status.newest, status.oldest), (Revision(last), Some(Revision(last - 3))));
+}

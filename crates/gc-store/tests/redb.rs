@@ -151,6 +151,34 @@ fn a_second_opener_learns_the_owner() {
     drop(open(directory.path()));
 }
 
+/// The owner may not have written its number yet.
+#[test]
+fn a_second_opener_is_refused_by_an_owner_without_a_number_too() {
+    let directory = TempDir::new().unwrap();
+    let lock = std::fs::File::create(directory.path().join("kubegc.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let error = RedbStorage::open(directory.path(), RedbOptions::default()).unwrap_err();
+    let expected = format!(
+        "the data directory {} is in use by another process; stop that one or choose another directory",
+        directory.path().display()
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+/// A file that an earlier process has marked, because a sync of it failed, is written anew before it is used.
+#[test]
+fn a_file_whose_sync_failed_is_replaced_at_the_next_start() {
+    let directory = TempDir::new().unwrap();
+    let whole = filled(directory.path());
+    let mark = directory.path().join("kubegc.redb.unsynced");
+    std::fs::write(&mark, "").unwrap();
+    let store = open(directory.path());
+    assert!(!mark.exists());
+    assert_eq!(store.range("", &RangeOptions::default()).unwrap().items.len(), 200);
+    drop(store);
+    assert_ne!(std::fs::read(directory.path().join("kubegc.redb")).unwrap(), whole);
+}
+
 #[test]
 fn other_users_may_not_read_it() {
     let parent = TempDir::new().unwrap();

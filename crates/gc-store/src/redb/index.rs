@@ -238,3 +238,28 @@ impl Index {
         Ok((found == keys && next == chunks).then_some(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gc_store_api::KeyValue;
+
+    use super::*;
+
+    /// The room for an index is checked before it is written.
+    #[test]
+    fn an_index_is_no_larger_than_its_size_says() {
+        let item = |number: u64| KeyValue {
+            key: format!("/{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into(),
+            value: "v".into(),
+            create_revision: Revision(u64::MAX >> 1),
+            mod_revision: Revision((u64::MAX >> 1) + number),
+        };
+        for keys in [0, 1, 7] {
+            let data = Mvcc::restore(Revision(u64::MAX), (0..keys).map(item));
+            let mut chunk = Chunk::default();
+            data.versions().for_each(|(key, revisions)| chunk.add(key, revisions));
+            assert!(chunk.bytes.len() as u64 <= size(&data), "{keys}");
+            assert!(size(&data) <= (item(0).key.len() as u64 + 20 + ENTRY_BYTES) * keys, "{keys}");
+        }
+    }
+}

@@ -104,3 +104,23 @@ fn checksum(context: &[u8], body: &[u8]) -> u32 {
     let [low @ .., _, _, _, _] = (hash ^ (hash >> 32)).to_le_bytes();
     u32::from_le_bytes(low)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server must read what earlier ones have written.
+    #[test]
+    fn records_are_written_as_they_always_were() {
+        let key: Key = "/pods/a".into();
+        let (create_revision, mod_revision) = (Revision(2), Revision(5));
+        let item =
+            KeyValue { key: key.clone(), value: "longer than a word".into(), create_revision, mod_revision };
+        let hex = |record: Vec<u8>| record.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let object = "020000000000000005000000000000006c6f6e676572207468616e206120776f72640983ce34";
+        assert_eq!(hex(encode_object(&item)), object);
+        let change = Change { revision: Revision(6), key, value: None, previous: Some(item) };
+        let history = "070000002f706f64732f61020000000000000005000000000000006c6f6e676572207468616e206120776f72643d4b592e";
+        assert_eq!(hex(encode_history(&change)), history);
+    }
+}

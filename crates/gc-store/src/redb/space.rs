@@ -173,6 +173,24 @@ mod tests {
             }
         }
         assert!(reserve.free_when_full.is_none(), "it is known no more");
+        // What another process has left incomplete is no reserve.
+        fs::write(folder.path().join(RESERVE), "incomplete").unwrap();
+        assert_eq!(reserve.take(false), Reservation::Yes);
+        assert!(length() >= Some(MINIMUM_RESERVE_BYTES));
+    }
+
+    /// A file without a reserve was left on a full disk: as much as it takes was too little.
+    #[test]
+    fn a_data_file_without_a_reserve_needs_more_than_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let reserve = ReserveFile::of(folder.path());
+        assert_eq!(reserve.known_too_little(), 0, "there is no file");
+        for (length, too_little) in [(5, 5), (RESERVE_BYTES + 1, RESERVE_BYTES)] {
+            fs::File::create(folder.path().join(super::super::file::DATA)).unwrap().set_len(length).unwrap();
+            assert_eq!(reserve.known_too_little(), too_little);
+        }
+        let full = ReserveFile { free_when_full: Some(7), ..reserve };
+        assert_eq!(full.known_too_little(), 7);
     }
 
     /// The file system must have room for a copy, and as much again.

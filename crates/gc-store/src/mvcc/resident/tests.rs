@@ -189,3 +189,16 @@ fn history_is_forgotten_once_its_values_take_too_much() {
     assert_eq!(data.overdue(&history(4096), 2), None);
     assert_eq!(data.overdue(&history(2047), 1), Some(Revision(12)));
 }
+
+/// What follows a page is counted in the version of the list, wherever the values are.
+#[test]
+fn a_page_counts_what_follows_it_on_disk() {
+    let data = loaded(2, &[1; 6]);
+    assert_eq!(on_disk(&data).len(), 4);
+    for (at, items, remaining) in [(2, 1, 0), (4, 3, 0), (5, 3, 1), (7, 3, 3), (9, 3, 3)] {
+        let options = gc_store_api::RangeOptions { limit: 3, ..Default::default() };
+        let mut visit = super::super::Visit::new(&options);
+        assert_eq!(data.visit("/", None, Revision(at), 100, &mut visit), None);
+        assert_eq!((visit.items.len(), visit.remaining), (items, remaining), "at {at}");
+    }
+}

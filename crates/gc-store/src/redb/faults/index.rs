@@ -3,11 +3,11 @@
 use std::io;
 
 use gc_store_api::{
-    Change, Condition, Key, RangeOptions, Revision, Storage, StorageError, Transaction, Write,
+    Change, Condition, Key, KeyValue, RangeOptions, Revision, Storage, StorageError, Transaction, Write,
 };
 use redb::{ReadableDatabase as _, ReadableTable as _};
 
-use super::super::failure::OBJECTS;
+use super::super::failure::{Failure, HISTORY, OBJECTS};
 use super::super::index::INDEX;
 use super::super::{RedbOptions, RedbStorage, disk};
 use super::volume::{Fault, FaultState, Name, Residence};
@@ -180,7 +180,20 @@ fn an_index_that_does_not_describe_the_file_is_not_used() {
         records.insert(1, (77, records[0].1.clone()));
         records
     };
+    // Words of the summary: revision, size of the values, number of keys and of chunks.
+    let recounted = |word: usize| {
+        let body = super::super::records::unseal("index", &records[summary].1).unwrap();
+        let mut words: Vec<u64> =
+            body.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        words[word] += 1;
+        let body = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut records = records.clone();
+        records[summary].1 = super::super::records::seal("index", body);
+        records
+    };
     let damaged = [
+        ("another number of keys", recounted(2)),
+        ("another number of chunks", recounted(3)),
         ("a bit of a chunk", flipped(1, 100)),
         ("a bit of a checksum", flipped(0, records[0].1.len() - 1)),
         ("a bit of the summary", flipped(summary, 9)),
@@ -210,6 +223,78 @@ fn an_index_that_does_not_describe_the_file_is_not_used() {
     }
 }
 
+/// A start decides by the size in use whether to make the file smaller.
+#[test]
+fn a_start_with_the_index_counts_what_is_in_use_as_one_without() {
+    let (medium, _) = closed();
+    let database = database(&medium);
+    let reading = database.begin_read().unwrap();
+    let objects = reading.open_table(OBJECTS).unwrap();
+    let history = reading.open_table(HISTORY).unwrap();
+    let used: usize = objects
+        .iter()
+        .unwrap()
+        .map(Result::unwrap)
+        .map(|(key, record)| key.value().len() + record.value().len())
+        .chain(history.iter().unwrap().map(|entry| entry.unwrap().1.value().len()))
+        .sum();
+    for value_memory in [VALUE_MEMORY, u64::MAX] {
+        let loaded = super::super::load::load(&database, value_memory).unwrap();
+        assert_eq!(loaded.used, used as u64, "{value_memory}");
+    }
+}
+
+/// Everything is read at the next start anyway.
+#[test]
+fn a_store_that_fits_into_memory_has_no_index() {
+    let medium = FaultState::formatted(Residence::InMemory);
+    let store = medium.open();
+    store.commit(put(1)).unwrap();
+    drop(store);
+    assert!(database(&medium).begin_read().unwrap().open_table(INDEX).is_err());
+}
+
+/// A history that is not that of the file would bring back, or lose, what it says.
+#[test]
+fn a_history_that_is_not_that_of_the_file_is_refused() {
+    let (sound, _) = closed();
+    let (newest, compacted) = {
+        let database = database(&sound);
+        let reading = database.begin_read().unwrap();
+        let history = reading.open_table(HISTORY).unwrap();
+        let first = history.first().unwrap().unwrap().0.value().0;
+        (history.last().unwrap().unwrap().0.value().0, first - 1)
+    };
+    let change = |revision: u64, has_previous: bool| {
+        let (create_revision, mod_revision) = (Revision(2), Revision(2));
+        let previous = KeyValue { key: key(9500), value: VALUE.into(), create_revision, mod_revision };
+        Change {
+            revision: Revision(revision),
+            key: key(9500),
+            value: None,
+            previous: has_previous.then_some(previous),
+        }
+    };
+    for (what, change) in [
+        ("forgotten", change(compacted, true)),
+        ("in the future", change(newest + 1, true)),
+        ("nothing before and after", change(newest, false)),
+    ] {
+        let medium = copy(&sound);
+        let transaction_of = database(&medium);
+        let transaction = transaction_of.begin_write().unwrap();
+        let record = super::super::records::encode_history(&change);
+        transaction.open_table(HISTORY).unwrap().insert((change.revision.0, 77), &*record).unwrap();
+        transaction.commit().unwrap();
+        drop(transaction_of);
+        for value_memory in [VALUE_MEMORY, u64::MAX] {
+            let failure = medium.start(RedbOptions { value_memory, ..medium.options() }).unwrap_err();
+            let expected = format!("the change at revision {} should not be there", change.revision);
+            assert_eq!(failure, Failure::Damaged(expected), "{what}");
+        }
+    }
+}
+
 /// An object that only the file lacks, or only the index: the whole file says which.
 #[test]
 fn an_index_with_other_keys_than_the_file_is_not_used() {
@@ -223,7 +308,7 @@ fn an_index_with_other_keys_than_the_file_is_not_used() {
                 objects.remove(&*key(7)).unwrap();
                 expected.remove(&*key(7));
             } else {
-                let item = gc_store_api::KeyValue {
+                let item = KeyValue {
                     key: key(9000),
                     value: VALUE.into(),
                     create_revision: Revision(2),
@@ -234,10 +319,7 @@ fn an_index_with_other_keys_than_the_file_is_not_used() {
                 objects
                     .insert(
                         &*key(7),
-                        &*super::super::records::encode_object(&gc_store_api::KeyValue {
-                            key: key(7),
-                            ..item
-                        }),
+                        &*super::super::records::encode_object(&KeyValue { key: key(7), ..item }),
                     )
                     .unwrap();
                 expected.insert(key(7).to_string(), VALUE.into());
