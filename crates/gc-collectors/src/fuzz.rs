@@ -42,7 +42,7 @@ pub fn facts(data: &[u8]) {
             "metadata": {"resourceVersion": "8", "continue": "c"}, "items": [object, object],
         });
         let page = FactsPage::read(kind, page.to_string().as_bytes()).ok();
-        // In a list, an object without a name is skipped.
+        // A list with an object without a name is refused.
         let listed = read.clone().filter(|facts| !facts.meta().name.is_empty());
         assert_eq!(page.map(|page| page.items), listed.map(|facts| vec![facts.clone(), facts]));
         let line = |name: &str| {

@@ -277,6 +277,23 @@ mod tests {
     }
 
     #[test]
+    fn progress_is_reported_once_and_an_end_to_every_watcher() {
+        let hub = Arc::new(Hub::new(Revision(1)));
+        let mut streams = ["/", "/b"].map(|prefix| hub.subscribe(prefix, Revision(1), VecDeque::new(), 3));
+        assert!(streams.iter_mut().all(|stream| next(stream).is_pending()));
+        hub.publish(&changes(2..=2), Revision(2)).wake();
+        let [all, other] = &mut streams;
+        assert!(matches!(next(all), Poll::Ready(Ok(WatchItem::Change(_)))));
+        assert_eq!(next(other), Poll::Ready(Ok(WatchItem::Progress(Revision(2)))));
+        assert!(next(all).is_pending() && next(other).is_pending());
+        let error = StorageError::Unavailable("gone".to_owned());
+        hub.end_all(&error).wake();
+        for stream in &mut streams {
+            assert_eq!(next(stream), Poll::Ready(Err(error.clone())));
+        }
+    }
+
+    #[test]
     fn a_queue_that_ran_empty_keeps_little_memory() {
         for (entries, kept) in [(QUEUE_KEPT / 2, true), (QUEUE_KEPT, true), (QUEUE_KEPT + 1, false)] {
             let hub = Arc::new(Hub::new(Revision(1)));

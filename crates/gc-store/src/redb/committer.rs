@@ -256,7 +256,7 @@ impl Writer {
             while let Some(request) = next.take_if(|request| !matches!(request, Request::Close)) {
                 bytes += size(&request);
                 waiting.push(request);
-                if waiting.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
+                if may_grow(waiting.len(), bytes) {
                     next = requests.try_recv().ok();
                 }
             }
@@ -629,6 +629,11 @@ fn cannot(be: &str, failure: &Failure) -> StorageError {
     }
 }
 
+/// Reports whether a batch of so many transactions, with so many bytes of values, takes another one.
+fn may_grow(transactions: usize, bytes: usize) -> bool {
+    transactions < BATCH_TRANSACTIONS && bytes < BATCH_BYTES
+}
+
 fn size(request: &Request) -> usize {
     match request {
         Request::Commit(transaction, _) => transaction.writes.iter().fold(0, |sum, write| match write {
@@ -679,6 +684,20 @@ mod tests {
             assert_eq!(worth_it(Duration::from_millis(100), length, used), is_worth_it, "{used} of {length}");
         }
         assert!(!worth_it(Duration::from_secs(2), 9000, 0), "copies take a tenth of the time at most");
+    }
+
+    #[test]
+    fn a_batch_grows_up_to_its_bounds() {
+        let (most, largest) = (BATCH_TRANSACTIONS, BATCH_BYTES);
+        for (transactions, bytes, expected) in [
+            (1, 0, true),
+            (most - 1, largest - 1, true),
+            (most, 0, false),
+            (1, largest, false),
+            (most, largest, false),
+        ] {
+            assert_eq!(may_grow(transactions, bytes), expected, "{transactions}, {bytes}");
+        }
     }
 
     #[test]

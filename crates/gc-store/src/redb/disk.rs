@@ -454,3 +454,25 @@ fn initialize(database: &Database) -> Result<(), Failure> {
     }
     Ok(transaction.commit()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy must not have another version of an object than the map says.
+    #[test]
+    fn a_record_is_copied_in_the_version_that_is_wanted() {
+        let item = |modified: u64| KeyValue {
+            key: "/a".into(),
+            value: "v".into(),
+            create_revision: Revision(2),
+            mod_revision: Revision(modified),
+        };
+        let record = encode_object(&item(5));
+        assert_eq!(sound_record(&item(5), Some(&record)), Ok(&*record));
+        for (wanted, record) in [(6, Some(&*record)), (4, Some(&record)), (5, Some(&record[1..])), (5, None)]
+        {
+            assert_eq!(sound_record(&item(wanted), record), Err(lacks(&item(wanted))), "{wanted}");
+        }
+    }
+}

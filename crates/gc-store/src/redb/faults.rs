@@ -273,6 +273,32 @@ fn a_failed_sync_is_known_to_the_next_process(values: Residence) {
     }
 }
 
+/// Each attempt to replace an untrustworthy file may write all of it.
+#[test]
+fn a_file_that_cannot_be_replaced_is_tried_again_after_a_pause() {
+    let medium = FaultState::formatted(Residence::InMemory);
+    let store = medium.open();
+    store.commit(transaction(0)).unwrap();
+    let published = lock(&medium.0).published;
+    lock(&medium.0).is_marked = true;
+    medium.arm(Fault::From);
+    let refused = |n: usize| store.commit(transaction(n)).unwrap_err().to_string();
+    assert!(refused(1).contains("cannot be written anew"));
+    let before = medium.operations();
+    assert!(refused(1).contains("could not be written anew yet"));
+    assert_eq!(medium.operations(), before);
+    medium.arm(|_| Fault::None);
+    let begun = std::time::Instant::now();
+    while store.commit(transaction(1)).is_err() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it is never tried again");
+        std::thread::yield_now();
+    }
+    assert_eq!(lock(&medium.0).published, published + 1);
+    let mut expected = State::new();
+    (0..2).for_each(|n| perform(&mut expected, n));
+    assert_eq!(state(&store), expected);
+}
+
 /// Regression test: a compaction that failed but had happened anyway was forgotten, a later write reverted it in the file, and the
 /// next start found history missing.
 fn a_failed_compaction_anywhere_leaves_a_store_that_opens(values: Residence) {

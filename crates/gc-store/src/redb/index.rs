@@ -262,4 +262,15 @@ mod tests {
             assert!(size(&data) <= (item(0).key.len() as u64 + 20 + ENTRY_BYTES) * keys, "{keys}");
         }
     }
+
+    /// Keys of one collection share most of their text.
+    #[test]
+    fn what_keys_share_is_stored_once() {
+        let mut chunk = Chunk::default();
+        let revisions = OnDisk { create_revision: Revision(2), mod_revision: Revision(3) };
+        for number in 0..100 {
+            chunk.add(&format!("/core/configmaps/a-long-namespace/{number:03}"), revisions);
+        }
+        assert!(chunk.bytes.len() < 100 * 8, "{} bytes", chunk.bytes.len());
+    }
 }

@@ -202,3 +202,16 @@ fn a_page_counts_what_follows_it_on_disk() {
         assert_eq!((visit.items.len(), visit.remaining), (items, remaining), "at {at}");
     }
 }
+
+#[test]
+fn nothing_is_left_of_a_deleted_key_once_its_history_is_forgotten() {
+    let mut data = loaded(100, &[5]);
+    put(&mut data, 10, 1, Some(5));
+    put(&mut data, 11, 1, None);
+    put(&mut data, 12, 0, None);
+    for (forgotten, keys) in [(10, 2), (11, 1), (12, 0)] {
+        data.compact(Revision(forgotten));
+        assert_eq!(data.key_count(), keys, "{forgotten}");
+    }
+    assert_eq!(data.bytes(), 0);
+}

@@ -151,12 +151,7 @@ fn an_index_gives_the_sizes_of_what_it_does_not_read() {
 #[test]
 fn an_index_that_does_not_describe_the_file_is_not_used() {
     let (medium, expected) = closed();
-    let records: Vec<(u64, Vec<u8>)> = {
-        let database = database(&medium);
-        let table = database.begin_read().unwrap().open_table(INDEX).unwrap();
-        let entries = redb::ReadableTable::iter(&table).unwrap().map(Result::unwrap);
-        entries.map(|(number, record)| (number.value(), record.value().to_vec())).collect()
-    };
+    let records = records(&medium);
     assert!(records.len() > 3, "{} records are not several chunks", records.len());
     let summary = records.len() - 1;
     let flipped = |number: usize, place: usize| {
@@ -221,6 +216,37 @@ fn an_index_that_does_not_describe_the_file_is_not_used() {
             assert!(has_used_index(&open(&medium)), "{what}: it was not written anew");
         }
     }
+}
+
+fn records(medium: &FaultState) -> Vec<(u64, Vec<u8>)> {
+    let table = database(medium).begin_read().unwrap().open_table(INDEX).unwrap();
+    let entries = table.iter().unwrap().map(Result::unwrap);
+    entries.map(|(number, record)| (number.value(), record.value().to_vec())).collect()
+}
+
+/// A chunk of an earlier index has the keys of today, in versions that are gone.
+#[test]
+fn a_chunk_of_an_earlier_index_is_not_used() {
+    let (medium, store) = filled();
+    let first = (0..KEYS).min_by_key(|n| key(*n)).unwrap();
+    drop(store);
+    let earlier = records(&medium);
+    let store = open(&medium);
+    for n in [first, KEYS, KEYS + 1, KEYS + 2, KEYS] {
+        store.commit(put(n)).unwrap();
+    }
+    let expected = state(&store);
+    drop(store);
+    let later = records(&medium);
+    assert_ne!(later[0], earlier[0]);
+    let database = database(&medium);
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(INDEX).unwrap().insert(0, &*earlier[0].1).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let store = open(&medium);
+    assert!(!has_used_index(&store));
+    assert_eq!(state(&store), expected);
 }
 
 /// A start decides by the size in use whether to make the file smaller.
