@@ -1,4 +1,5 @@
 //! Exchanges with any responses of the server. The meaning of single responses is tested over HTTP, in `gc-kube`.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use gc_types::{DeletionState, Gvr, ResourceId, Scope};
 
