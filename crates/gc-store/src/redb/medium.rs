@@ -265,7 +265,13 @@ mod tests {
     /// Returns a file of two parts and a half.
     fn file() -> InMemoryBackend {
         let file = InMemoryBackend::new();
-        apply(&file, &Use::Write(0, (0..PART_BYTES * 5 / 2).map(|place| (place % 251) as u8 | 1).collect()));
+        apply(
+            &file,
+            &Use::Write(
+                0,
+                (0..PART_BYTES * 5 / 2).map(|place| u8::try_from(place % 251).unwrap() | 1).collect(),
+            ),
+        );
         file
     }
 
