@@ -474,6 +474,17 @@ mod tests {
     }
 
     #[test]
+    fn only_history_that_there_is_can_be_forgotten() {
+        let data = Mvcc::restore(Revision(5), []);
+        assert_eq!((data.can_compact(Revision(4)), data.can_compact(Revision(5))), (Ok(false), Ok(false)));
+        let newest = Revision(5);
+        assert_eq!(
+            data.can_compact(Revision(6)),
+            Err(StorageError::Future { requested: Revision(6), newest })
+        );
+    }
+
+    #[test]
     fn a_value_may_be_as_large_as_the_limit() {
         for (size, is_refused) in [(VALUE_LIMIT, false), (VALUE_LIMIT + 1, true)] {
             let writes = vec![Write::Put("/a".into(), vec![0; size].into())];

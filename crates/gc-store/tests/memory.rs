@@ -122,3 +122,25 @@ fn the_status_says_which_versions_there_are() {
     let status = store.status().unwrap();
     assert_eq!((status.newest, status.oldest), (Revision(last), Some(Revision(last - 3))));
 }
+
+#[test]
+fn a_store_with_items_begins_at_their_newest_revision() {
+    let items = [suite::item("a", "1", 3, 7), suite::item("b", "2", 4, 4)];
+    let store = MemoryStorage::with_items(Revision(9), items.clone());
+    assert_eq!(store.range("", &RangeOptions::default()).unwrap().items, items);
+    assert_eq!(store.revision(), Ok(Revision(9)));
+}
+
+#[test]
+fn a_revision_that_is_held_stays_readable_a_while_longer() {
+    let store = bounded(4, 1 << 20, 100);
+    let first = write(&store, vec![put("a", "1")]);
+    let hold = store.hold(Revision(first)).unwrap();
+    for n in 0..5 {
+        write(&store, vec![put("a", &n.to_string())]);
+    }
+    assert!(store.get("a", Some(Revision(first))).is_ok());
+    drop(hold);
+    write(&store, vec![put("a", "5")]);
+    assert!(matches!(store.get("a", Some(Revision(first))), Err(StorageError::Compacted { .. })));
+}

@@ -165,6 +165,17 @@ fn a_second_opener_is_refused_by_an_owner_without_a_number_too() {
     assert_eq!(error.to_string(), expected);
 }
 
+/// A process may end while it writes a copy.
+#[test]
+fn a_copy_that_was_left_over_is_removed() {
+    let directory = TempDir::new().unwrap();
+    drop(open(directory.path()));
+    let copy = directory.path().join("kubegc.redb.new");
+    std::fs::write(&copy, "incomplete").unwrap();
+    drop(open(directory.path()));
+    assert!(!copy.exists());
+}
+
 /// A file that an earlier process has marked, because a sync of it failed, is written anew before it is used.
 #[test]
 fn a_file_whose_sync_failed_is_replaced_at_the_next_start() {

@@ -108,3 +108,23 @@ pub(super) fn required(meta: &redb::ReadOnlyTable<&'static str, u64>, name: &str
     let found = meta.get(name)?.ok_or_else(|| Failure::Damaged(format!("the record {name:?} is missing")))?;
     Ok(found.value())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_whether_the_file_or_its_medium_is_at_fault() {
+        let text = |kind: io::ErrorKind| io::Error::from(kind).to_string();
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge] {
+            assert_eq!(Failure::from(io::Error::from(kind)), Failure::Full, "{kind}");
+        }
+        for kind in [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof] {
+            assert_eq!(Failure::from(io::Error::from(kind)), Failure::Damaged(text(kind)), "{kind}");
+        }
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            assert_eq!(Failure::from(io::Error::from(kind)), Failure::Io(text(kind)), "{kind}");
+        }
+        assert_eq!(Failure::from(redb::Error::DatabaseAlreadyOpen), Failure::Locked);
+    }
+}

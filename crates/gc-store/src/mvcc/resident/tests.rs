@@ -215,3 +215,17 @@ fn nothing_is_left_of_a_deleted_key_once_its_history_is_forgotten() {
     }
     assert_eq!(data.bytes(), 0);
 }
+
+/// A value of the very revision up to which history is forgotten is not in the log.
+#[test]
+fn a_value_that_left_the_log_is_not_subtracted_from_it() {
+    for (number, revision) in [(7, LOADED), (6, Revision(8))] {
+        let mut data = loaded(1000, &[10; 8]);
+        assert_eq!(data.current(&key(number)).map(|item| item.mod_revision), Some(revision));
+        put(&mut data, 10, 20, Some(50));
+        put(&mut data, 11, number, Some(5));
+        assert_eq!(data.value_sizes().logged, 55, "{number}");
+        put(&mut data, 12, number, Some(6));
+        assert_eq!(data.value_sizes().logged, 56, "{number}");
+    }
+}
