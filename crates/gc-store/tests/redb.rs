@@ -165,6 +165,23 @@ fn a_second_opener_is_refused_by_an_owner_without_a_number_too() {
     assert_eq!(error.to_string(), expected);
 }
 
+#[test]
+fn a_revision_that_is_held_stays_readable_a_while_longer() {
+    let directory = TempDir::new().unwrap();
+    let history = HistoryOptions { changes: 4, bytes: 1 << 20 };
+    let options = RedbOptions { history, ..RedbOptions::default() };
+    let store = RedbStorage::open(directory.path(), options).unwrap();
+    let first = write(&store, vec![put("a", "1")]);
+    let hold = store.hold(Revision(first)).unwrap();
+    for n in 0..5 {
+        write(&store, vec![put("a", &n.to_string())]);
+    }
+    assert!(store.get("a", Some(Revision(first))).is_ok());
+    drop(hold);
+    write(&store, vec![put("a", "5")]);
+    assert!(matches!(store.get("a", Some(Revision(first))), Err(StorageError::Compacted { .. })));
+}
+
 /// A process may end while it writes a copy.
 #[test]
 fn a_copy_that_was_left_over_is_removed() {

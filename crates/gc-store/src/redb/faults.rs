@@ -273,6 +273,25 @@ fn a_failed_sync_is_known_to_the_next_process(values: Residence) {
     }
 }
 
+/// A file that was not closed is repaired when it is opened, which takes space.
+#[test]
+fn a_full_disk_gives_the_reserve_to_the_opening_of_a_file() {
+    for has_reserve in [true, false] {
+        let medium = FaultState::formatted(Residence::InMemory);
+        let store = medium.open();
+        store.commit(transaction(0)).unwrap();
+        let expected = state(&store);
+        medium.kill(store);
+        lock(&medium.0).reserve = Some(512 << 10);
+        lock(&medium.0).is_reserved = has_reserve;
+        medium.arm(|now| Fault::During(now..now + 1, io::ErrorKind::StorageFull));
+        match medium.start(medium.options()) {
+            Ok(store) => assert_eq!((state(&store), has_reserve), (expected, true)),
+            Err(failure) => assert_eq!((failure, has_reserve), (Failure::Full, false)),
+        }
+    }
+}
+
 /// Each attempt to replace an untrustworthy file may write all of it.
 #[test]
 fn a_file_that_cannot_be_replaced_is_tried_again_after_a_pause() {
