@@ -146,7 +146,7 @@ pub struct RedbStorage {
     _lock: Option<Lock>,
 }
 
-/// Reports whether a file of this length, with so many bytes in use, is made smaller at start.
+/// Reports whether a file of this length, with this many bytes in use, is made smaller at start.
 fn is_bloated(length: u64, used: u64) -> bool {
     length > BLOATED_BYTES && length / BLOATED_TIMES > used
 }

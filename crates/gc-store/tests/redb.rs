@@ -193,7 +193,7 @@ fn a_copy_that_was_left_over_is_removed() {
     assert!(!copy.exists());
 }
 
-/// A file that an earlier process has marked, because a sync of it failed, is written anew before it is used.
+/// A file that an earlier process has marked, because a sync of it failed, is rewritten before it is used.
 #[test]
 fn a_file_whose_sync_failed_is_replaced_at_the_next_start() {
     let directory = TempDir::new().unwrap();

@@ -629,7 +629,7 @@ fn cannot(be: &str, failure: &Failure) -> StorageError {
     }
 }
 
-/// Reports whether a batch of so many transactions, with so many bytes of values, takes another one.
+/// Reports whether a batch of this many transactions, with this many bytes of values, takes another one.
 fn may_grow(transactions: usize, bytes: usize) -> bool {
     transactions < BATCH_TRANSACTIONS && bytes < BATCH_BYTES
 }
