@@ -134,13 +134,5 @@ fn a_store_with_items_begins_at_their_newest_revision() {
 #[test]
 fn a_revision_that_is_held_stays_readable_a_while_longer() {
     let store = bounded(4, 1 << 20, 100);
-    let first = write(&store, vec![put("a", "1")]);
-    let hold = store.hold(Revision(first)).unwrap();
-    for n in 0..5 {
-        write(&store, vec![put("a", &n.to_string())]);
-    }
-    assert!(store.get("a", Some(Revision(first))).is_ok());
-    drop(hold);
-    write(&store, vec![put("a", "5")]);
-    assert!(matches!(store.get("a", Some(Revision(first))), Err(StorageError::Compacted { .. })));
+    suite::a_held_revision_stays_readable_a_while_longer(&store);
 }

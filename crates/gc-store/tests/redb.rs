@@ -171,15 +171,7 @@ fn a_revision_that_is_held_stays_readable_a_while_longer() {
     let history = HistoryOptions { changes: 4, bytes: 1 << 20 };
     let options = RedbOptions { history, ..RedbOptions::default() };
     let store = RedbStorage::open(directory.path(), options).unwrap();
-    let first = write(&store, vec![put("a", "1")]);
-    let hold = store.hold(Revision(first)).unwrap();
-    for n in 0..5 {
-        write(&store, vec![put("a", &n.to_string())]);
-    }
-    assert!(store.get("a", Some(Revision(first))).is_ok());
-    drop(hold);
-    write(&store, vec![put("a", "5")]);
-    assert!(matches!(store.get("a", Some(Revision(first))), Err(StorageError::Compacted { .. })));
+    suite::a_held_revision_stays_readable_a_while_longer(&store);
 }
 
 /// A process may end while it writes a copy.

@@ -401,3 +401,16 @@ macro_rules! storage_suite {
         }
     )*};
 }
+
+/// Checks that a revision which is held outlives a history of four changes, and goes with the hold.
+pub fn a_held_revision_stays_readable_a_while_longer(store: &dyn Storage) {
+    let first = write(store, vec![put("a", "1")]);
+    let hold = store.hold(Revision(first)).unwrap();
+    for n in 0..5 {
+        write(store, vec![put("a", &n.to_string())]);
+    }
+    assert!(store.get("a", Some(Revision(first))).is_ok());
+    drop(hold);
+    write(store, vec![put("a", "5")]);
+    assert!(matches!(store.get("a", Some(Revision(first))), Err(StorageError::Compacted { .. })));
+}
