@@ -138,6 +138,8 @@ pub struct ListWatch {
     asked: LastRequest,
     waits: Option<Duration>,
     backoff: Backoff,
+    /// Pauses before lists that replace one whose watch failed. Unlike `backoff`, they grow however well the lists are answered.
+    relist_backoff: Backoff,
     was_synced: bool,
     announced_stale: bool,
     /// True if the server may have been replaced by one that was restored from an older backup.
@@ -160,6 +162,7 @@ impl ListWatch {
             asked: LastRequest::Nothing,
             waits: None,
             backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
+            relist_backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
             was_synced: false,
             announced_stale: false,
             suspicious: false,
@@ -272,6 +275,7 @@ impl ListWatch {
             self.forget();
             let message = "the server was restored to an earlier version".to_owned();
             self.fail(&RequestEnd::Refused { code: 410, message, retry_after: None }, 0.0);
+            self.put_off_list(0.0);
         }
     }
 
@@ -328,6 +332,9 @@ impl ListWatch {
     /// Handles the end of a request, after this time. `fraction` is random, in [0, 1).
     pub fn ended(&mut self, ended: &RequestEnd, elapsed: Duration, fraction: f64) {
         let asked = std::mem::replace(&mut self.asked, LastRequest::Nothing);
+        if elapsed > LONGEST_DELAY && matches!(asked, LastRequest::Watch { .. }) {
+            self.relist_backoff.reset();
+        }
         if let LastRequest::Watch { seconds, listing: false, .. } = asked
             && *ended == RequestEnd::Finished
         {
@@ -335,9 +342,12 @@ impl ListWatch {
             self.suspicious |= elapsed < Duration::from_secs(u64::from(seconds) - 1);
             if elapsed >= SHORT_WATCH {
                 self.backoff.reset();
-                return;
+            } else {
+                self.waits = Some(self.backoff.next_delay(fraction));
             }
-            self.waits = Some(self.backoff.next_delay(fraction));
+            if self.suspicious && self.relists {
+                self.put_off_list(fraction);
+            }
             return;
         }
         if elapsed > LONGEST_DELAY {
@@ -349,6 +359,7 @@ impl ListWatch {
         }
         self.suspicious |=
             matches!(ended, RequestEnd::Unreachable(_) | RequestEnd::Refused { code: 500.., .. });
+        let was_listed = self.version.is_some();
         match ended {
             RequestEnd::Refused { code: 410, .. } => {
                 self.forget();
@@ -366,6 +377,15 @@ impl ListWatch {
         // A list begins again with its first page.
         self.continue_token.clear();
         self.fail(ended, fraction);
+        if was_listed && (self.version.is_none() || self.suspicious && self.relists) {
+            self.put_off_list(fraction);
+        }
+    }
+
+    /// Puts off the list that replaces the last one.
+    fn put_off_list(&mut self, fraction: f64) {
+        let pause = self.relist_backoff.next_delay(fraction);
+        self.waits = Some(self.waits.unwrap_or_default().max(pause));
     }
 
     /// Handles a failed page. If its continue token expired, the list is too slow for pages: it is requested whole the next time,

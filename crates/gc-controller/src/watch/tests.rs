@@ -344,6 +344,41 @@ fn a_cheap_list_is_read_again() {
 }
 
 /// What a watch is waited for, and what is known meanwhile.
+/// Lists are answered each time and no watch follows them, as with a server that keeps no history: the pauses before them grow, and
+/// begin again after a watch that lasted.
+#[test]
+fn lists_that_no_watch_follows_are_made_ever_more_rarely() {
+    let early = || RequestEnd::Finished;
+    let pauses = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000];
+    let endings: [(&str, bool, fn() -> RequestEnd, u64); 7] = [
+        ("its version is gone", false, || refused(410), 0),
+        ("its version is gone, after a while", false, || refused(410), 30),
+        ("it is not served", false, || refused(404), 0),
+        ("it is refused", false, || refused(400), 0),
+        ("it cannot be answered", false, || refused(422), 0),
+        ("it is cut, and lists are cheap", true, cut, 0),
+        ("it ends early, and lists are cheap", true, early, 2),
+    ];
+    for (what, relists, ending, seconds) in endings {
+        let mut steps = vec![page("")];
+        for pause in pauses {
+            steps.extend([Page("5", ""), watch("5"), Opened, Ends(ending(), seconds), wait(pause), page("")]);
+        }
+        steps.extend([Page("5", ""), watch("5"), Opened, Ends(ending(), 31), wait(100), page("")]);
+        let protocol = ListWatch::new(false);
+        live_of(if relists { protocol.relisting() } else { protocol }, what, steps);
+    }
+    let restored =
+        |pause| [watch("5"), Ends(cut(), 0), wait(100), Asks(Ask::Newest), Newest("4"), wait(pause)];
+    let mut steps = vec![page("")];
+    for pause in [100, 100, 200, 400, 800] {
+        steps.push(Page("5", ""));
+        steps.extend(restored(pause));
+        steps.push(page(""));
+    }
+    live("one of two servers is behind the other", false, steps);
+}
+
 #[test]
 fn the_silence_that_is_tolerated_follows_what_was_asked() {
     let mut streamed = ListWatch::new(true);

@@ -222,8 +222,8 @@ impl Control {
             },
             _ => return refused("expected no parameter, or timeout=DURATION"),
         };
-        let begun = Instant::now();
-        match self.settle(patience.max(LEAST_PATIENCE), || tokio::time::sleep(REST)).await {
+        let (begun, patience) = (Instant::now(), patience.max(LEAST_PATIENCE));
+        match self.settle(patience, || tokio::time::sleep(REST)).await {
             Ok(()) => (200, json!({"settled": true, "took": format!("{:?}", begun.elapsed())})),
             Err(moving) => {
                 let message = format!("not settled within {patience:?}: {}", moving.join("; "));
