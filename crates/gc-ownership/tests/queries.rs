@@ -156,19 +156,24 @@ fn why_names_every_reference_and_the_conclusion() {
     bench.add("Secret/lives@n", &[]).add("Secret/waits@n", &[]).add("Secret/gone@n", &[]);
     bench.add("Node/n", &["Pod/x"]).add("Pod/root@n", &[]).add("Pod/keeper@n", &["Secret/waits!"]);
     bench.add("Pod/mixed@n", &["Secret/gone", "Secret/lives", "example.com/v1:Gadget/g"]);
-    bench.add("Pod/doomed@n", &["Secret/gone"]).add("Pod/new@n", &["Secret/unseen"]).drain();
-    bench.delete("Secret/gone@n", Background).delete("Secret/waits@n", Foreground);
+    bench.add("Pod/doomed@n", &["Secret/gone"]).add("Pod/new@n", &["Secret/unseen"]);
+    bench
+        .add("Pod/kept@n", &["Secret/lives"])
+        .add("Pod/half@n", &["Secret/lives", "example.com/v1:Gadget/g"]);
+    bench.drain().delete("Secret/gone@n", Background).delete("Secret/waits@n", Foreground);
     let gone = ReferenceState::Absent(Evidence::RemovalSeen {
         owner: Uid::new("gone"),
-        resource_version: ResourceVersion(10),
+        resource_version: ResourceVersion(12),
     });
     let waits = ReferenceState::Waiting(Evidence::Waiting {
         owner: Uid::new("waits"),
-        resource_version: ResourceVersion(11),
+        resource_version: ResourceVersion(13),
     });
     let table = [
         ("root", vec![], Conclusion::NoOwners),
         ("n", vec![ReferenceState::Undecidable], Conclusion::Undecidable),
+        ("kept", vec![ReferenceState::Lives], Conclusion::OwnerLives),
+        ("half", vec![ReferenceState::Lives, ReferenceState::Undecidable], Conclusion::OwnerLives),
         (
             "mixed",
             vec![gone.clone(), ReferenceState::Lives, ReferenceState::Undecidable],
@@ -197,6 +202,25 @@ fn why_names_every_reference_and_the_conclusion() {
     let absent = Evidence::ReadAbsent { owner: Uid::new("unseen"), at: Timestamp(1_050) };
     assert_eq!(why.references, [(owner("Secret/unseen"), ReferenceState::Absent(absent))]);
     assert_eq!(why.last_failure.as_deref(), Some("403: forbidden"));
+}
+
+/// The path ends at an object without owners, where a circle closes, or at a bound.
+#[test]
+fn the_path_to_the_root_ends() {
+    let mut bench = Bench::new();
+    bench.add("Pod/a@n", &["Pod/b"]).add("Pod/b@n", &["Pod/c"]).add("Pod/c@n", &["Pod/b"]);
+    bench.add("Pod/0@n", &[]);
+    for number in 1..=70 {
+        bench.add(&format!("Pod/{number}@n"), &[&format!("Pod/{}", number - 1)]);
+    }
+    let path = |uid: &str| -> Vec<String> {
+        let why = bench.engine.why(&Uid::new(uid)).unwrap();
+        why.path.iter().map(|view| view.name.to_string()).collect()
+    };
+    assert_eq!(path("a"), ["b", "c", "b"]);
+    assert_eq!(path("b"), ["c", "b"]);
+    assert_eq!(path("3"), ["2", "1", "0"]);
+    assert_eq!(path("70"), (6..70).rev().map(|number| number.to_string()).collect::<Vec<_>>());
 }
 
 #[test]
@@ -276,7 +300,8 @@ fn what_is_stuck_is_listed_with_its_cause() {
     let mut bench = Bench::new();
     bench.add("Secret/blocked@n", &[]).add_held("Pod/holder@n", &["Secret/blocked!"]);
     bench.add("Secret/orphans@n", &[]).add("Pod/kept@n", &["Secret/orphans"]);
-    bench.add("Pod/odd@n", &["example.com/v1:Gadget/g"]).add("Pod/fine@n", &[]).drain();
+    bench.add("Pod/odd@n", &["example.com/v1:Gadget/g"]).add("Pod/fine@n", &[]);
+    bench.add("Pod/half@n", &["Pod/fine", "example.com/v1:Gadget/g"]).drain();
     bench.script("owners Pod/kept@n []", &vec![refused(); 100]);
     bench.delete("Secret/blocked@n", Foreground).delete("Secret/orphans@n", Orphan).run_for(12);
     let found: Vec<(String, Option<i64>, String)> = bench
