@@ -3,6 +3,7 @@
 
 mod support;
 
+use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{Event, PropagationPolicy, ResourceInfo, ResourceVersion};
 use support::{Bench, LONG, info, resource};
@@ -186,4 +187,40 @@ fn a_list_that_begins_again_concerns_its_kind_alone() {
     bench.run_for(LONG);
     assert_eq!(bench.take_log(), Vec::<String>::new());
     assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n"]);
+}
+
+/// A kind that cannot be listed holds an owner up for a while only; one that is not served, longer if its objects would outlive
+/// the owner.
+#[test]
+fn owners_stop_waiting_for_kinds_that_cannot_be_listed() {
+    let Config { gap_wait_milliseconds: gap, withdrawn_wait_milliseconds: withdrawn, .. } = Config::default();
+    assert!(gap < withdrawn);
+    for (policy, is_withdrawn, expected) in
+        [(Foreground, false, gap), (Foreground, true, gap), (Orphan, false, gap), (Orphan, true, withdrawn)]
+    {
+        let mut bench = Bench::new();
+        bench.script("barrier deployments n", &vec![support::failed(); 10_000]);
+        bench.add("Secret/a@n", &[]).drain();
+        bench.delete("Secret/a@n", policy);
+        if is_withdrawn {
+            bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+        }
+        bench.run_for(expected - 1);
+        assert_eq!(bench.world(), ["-Secret/a@n"], "{policy:?}, {is_withdrawn}");
+        bench.run_for(1);
+        assert_eq!(bench.world(), Vec::<String>::new(), "{policy:?}, {is_withdrawn}");
+    }
+}
+
+/// A dependent that has lost one owner waits for an answer about the other, which then appears.
+#[test]
+fn an_owner_that_appears_decides_about_the_references_beside_it() {
+    let mut bench = Bench::new();
+    bench.lag("Secret");
+    bench.script("read Secret/late@n", &vec![support::failed(); 100]);
+    bench.add("Secret/late@n", &[]).add("Pod/p@n", &["Secret/late", "ConfigMap/gone"]).run_for(60);
+    bench.take_log();
+    bench.catch_up("Secret");
+    bench.drain();
+    assert_eq!(bench.take_log(), ["owners Pod/p@n [late]"]);
 }
