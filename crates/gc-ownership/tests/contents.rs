@@ -319,6 +319,40 @@ fn a_refused_release_becomes_a_deletion_when_the_other_owner_goes() {
     }
 }
 
+/// What holds an object in the first stage only lets it go in the second, however it was deleted.
+#[test]
+fn what_a_stage_holds_is_released_in_the_next() {
+    for policy in [Background, Foreground, Orphan] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Pod/b@n", &["Secret/a!"]).drain();
+        let (first, second) =
+            (ScriptedStage(vec![("a", Some(policy))], "a", ""), ScriptedStage(vec![], "", ""));
+        let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&first, &second], 10).unwrap();
+        let ends: Vec<StageEnd> = ends.into_iter().map(ordered).collect();
+        let expected = match policy {
+            Background => [end(&[], &["a"], &[], &[]), end(&["a", "b"], &[], &[], &[])],
+            Foreground => [end(&["b"], &["a"], &[], &[]), end(&["a", "b"], &[], &[], &[])],
+            Orphan => [end(&[], &["a"], &[], &["b"]), end(&["a"], &[], &[], &["b"])],
+        };
+        assert_eq!(ends, expected, "{policy:?}");
+    }
+}
+
+/// An owner outside of the plan that no watch has shown, and a read has found.
+#[test]
+fn owners_that_only_a_read_has_found_keep_their_dependents_in_a_plan() {
+    let mut bench = Bench::new();
+    bench.lag("Secret");
+    bench.add("Secret/outside@n", &[]).add("ConfigMap/a@n", &[]);
+    bench.add("Pod/c@n", &["ConfigMap/a", "Secret/outside"]).run_for(1_000);
+    let plan = bench.engine.plan(&uid("a"), Some(Background), 10).unwrap();
+    let names = |views: Vec<NodeView>| -> Vec<String> {
+        views.into_iter().map(|view| view.name.to_string()).collect()
+    };
+    assert_eq!((names(plan.deleted), names(plan.released)), (vec!["a".to_owned()], vec!["c".to_owned()]));
+    assert_eq!(plan.assumed_living, [] as [Uid; 0]);
+}
+
 #[test]
 fn owners_that_cannot_be_looked_up_count_as_living_in_a_plan() {
     let mut bench = Bench::new();
