@@ -2,7 +2,7 @@
 //! Everything else is collected, and the problem is visible.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -128,6 +128,37 @@ fn a_list_that_is_forbidden() {
 #[test]
 fn a_list_that_is_never_answered() {
     one_resource_is_broken(&Fault::Stall, "no answer within 60 s");
+}
+
+/// Lists of widgets are answered, and no watch continues them, as if the server kept no history: each list shows what has changed, and
+/// they are made ever more rarely.
+#[test]
+fn a_list_that_no_watch_can_follow() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    admin.create(DEFINITIONS, &widget_definition());
+    until("widgets are served", || admin.get(WIDGETS).0 == 200);
+    let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
+    let kept = owned_by_widget(&admin, "kept", "living", &living);
+    owned_by_widget(&admin, "garbage", "doomed", &doomed);
+    let proxy = Proxy::start(&least_privileged(&server));
+    let is_asked = |parameter: &'static str| {
+        move |method: &Method, path: &str| is_about_widgets(method, path) && path.contains(parameter)
+    };
+    proxy.inject(is_asked("limit="), Fault::Delay(Duration::ZERO));
+    proxy.inject(is_asked("sendInitialEvents"), Fault::Answer { code: 422, retry_after: None });
+    proxy.inject(is_asked("resourceVersion="), Fault::Answer { code: 410, retry_after: None });
+    let begun = Instant::now();
+    let run = Run::with(&proxy.kubeconfig(), &[]);
+    until("several lists were in vain", || run.leads() && proxy.hits()[2] >= 8);
+    admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");
+    until("the garbage is gone", || !admin.exists("garbage"));
+    // The pauses double from a tenth of a second, and each lasts at least half of that.
+    let (elapsed, lists) = (begun.elapsed(), proxy.hits()[0]);
+    let pauses = std::iter::successors(Some(Duration::from_millis(50)), |pause| Some(*pause * 2));
+    let most = 2 + pauses.take_while(|pause| *pause <= elapsed).count();
+    assert!((8..=most).contains(&lists), "{lists} lists in {elapsed:?}");
+    assert_eq!(admin.get(&format!("{MAPS}/kept")).1["metadata"]["uid"], *kept);
 }
 
 /// A whole API group whose server is gone: it is stale in discovery, its paths return 503, and its APIService is not available.
