@@ -68,6 +68,34 @@ fn g145_a_missing_owner_is_one_node_whoever_refers_to_it() {
     assert_eq!(shown(&bench.engine.dump(&[])), "a b c gone+ a>gone b>gone c>a");
 }
 
+/// A finalizer alone deletes nothing, and what is gone has no place any more.
+#[test]
+fn a_dump_says_what_is_being_deleted() {
+    let mut bench = Bench::new();
+    for (name, deleting, foreground) in
+        [("a", false, false), ("b", false, true), ("c", true, false), ("d", true, true)]
+    {
+        let mut one = object(&format!("Pod/{name}@n"), &["Pod/gone"]);
+        (one.deletion.deleting, one.deletion.foreground) = (deleting, foreground);
+        bench.put(one);
+    }
+    bench.add("Pod/gone@n", &[]).delete("Pod/gone@n", Background);
+    let nodes = bench.engine.dump(&[]).nodes;
+    let shown = nodes.iter().map(|node| {
+        (&*node.name, &*node.namespace, node.being_deleted, node.deleting_dependents, node.missing)
+    });
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            ("a", "n", false, false, false),
+            ("b", "n", false, false, false),
+            ("c", "n", true, false, false),
+            ("d", "n", true, true, false),
+            ("gone", "", false, false, true),
+        ]
+    );
+}
+
 #[test]
 fn a_dump_as_data_and_as_dot() {
     let mut bench = Bench::new();

@@ -5,7 +5,7 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Event, PropagationPolicy, ResourceInfo, ResourceVersion};
+use gc_types::{Event, PropagationPolicy, Request, ResourceInfo, ResourceVersion};
 use support::{Bench, LONG, info, resource};
 
 /// Creates a bench whose log contains barriers.
@@ -161,6 +161,27 @@ fn a_kind_that_was_withdrawn_is_listed_again() {
         .handle(Event::Synced { resource: resource("Deployment"), resource_version: ResourceVersion(1) });
     bench.run_for(1_000);
     assert_eq!(barriers(&mut bench), ["barrier deployments n"; 2]);
+}
+
+/// A cheap answer that is as new as the mark suffices, unless dependents would be lost if it left one out.
+#[test]
+fn only_orphaned_dependents_need_a_newer_list() {
+    for (policy, is_cheap) in [(Foreground, true), (Orphan, false)] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).drain();
+        bench.delete("Secret/a@n", policy);
+        let mark = bench.model.version();
+        let mut versions = Vec::new();
+        while let Some(effect) = bench.engine.poll_effect() {
+            if let Request::Barrier { at_least, .. } = effect.request {
+                versions.push(at_least);
+            }
+            bench.perform(&effect);
+        }
+        let expected = if is_cheap { mark } else { ResourceVersion::UNKNOWN };
+        assert!(!versions.is_empty() && versions.iter().all(|version| *version == expected), "{versions:?}");
+        assert_eq!(bench.world(), Vec::<String>::new());
+    }
 }
 
 /// The list of one kind begins again while that of another is read.
