@@ -164,7 +164,7 @@ fn names(admin: &Admin) -> Vec<String> {
 }
 
 /// Plays the story under a fault that lasts at least `hold` and until every rule has been applied, because the watch that all
-/// writes depend on may be among the stalled ones. `begin` causes the fault; `during` is called repeatedly while it lasts.
+/// writes depend on may be among the stalled ones. `begin` causes the fault; `during` is called repeatedly during `hold`.
 fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut during: impl FnMut(&Proxy)) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -175,20 +175,19 @@ fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut duri
     begin(&proxy);
     let begun = Instant::now();
     story.happen(&admin);
-    while begun.elapsed() < hold || (!proxy.is_exercised() && begun.elapsed() < hold * MOST_HOLDS) {
+    while begun.elapsed() < hold {
         during(&proxy);
         std::thread::sleep(Duration::from_millis(100));
     }
-    let hits = proxy.heal();
-    assert!(hits.iter().all(|hits| *hits > 0), "every rule has been applied: {hits:?}");
+    // On a busy machine, connections that are cut again and again carry too few requests for every rule.
+    until("every rule has been applied", || proxy.is_exercised());
+    proxy.heal();
     story.ended_well(&admin, &run);
     run.signal(crate::support::Signal::TERM);
     assert_eq!(run.wait().code(), Some(0), "{}", run.log());
 }
 
 const HOLD: Duration = Duration::from_secs(3);
-/// Maximum duration of a fault, as a multiple of the intended one.
-const MOST_HOLDS: u32 = 4;
 
 #[test]
 fn without_a_fault_each_dependent_takes_one_request() {
