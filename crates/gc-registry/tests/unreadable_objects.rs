@@ -1,4 +1,4 @@
-//! Tests the deletion of an object that the store cannot read.
+//! Objects that cannot be read: they can be deleted on request, and are in the way of others.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;
@@ -6,7 +6,7 @@ mod world;
 use std::sync::Arc;
 
 use gc_registry::Config;
-use gc_registry::api::{DeleteOptions, ListOptions};
+use gc_registry::api::{DeleteOptions, ListOptions, WriteOptions};
 use gc_registry::kubernetes::KubernetesVersion;
 use gc_registry::storage::{
     Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
@@ -119,6 +119,21 @@ fn an_unreadable_object_is_deleted_by_the_option_for_it() {
         let events = world.events(&mut watch);
         assert_eq!((world::kinds(&events).len(), &events[0].1["code"]), (2, &json!(410)), "{events:?}");
     }
+}
+
+/// What cannot be read is there all the same, and is neither replaced nor changed.
+#[test]
+fn an_unreadable_object_is_in_the_way_of_another() {
+    let world = world_with_broken("none", "none");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "broken", "namespace": "default"}});
+    for dry_run in [false, true] {
+        let options = WriteOptions { dry_run, ..WriteOptions::default() };
+        let created = world.create_with("v1/configmaps", "default", object.clone(), options).unwrap_err();
+        assert_eq!((created.code, &*created.message), (409, "configmaps \"broken\" already exists"));
+    }
+    let patch = json!({"data": {"a": "b"}});
+    assert_eq!(world.update("v1/configmaps", "default/broken", object).unwrap_err().code, 500);
+    assert_eq!(world.merge("v1/configmaps", "default/broken", patch).unwrap_err().code, 500);
 }
 
 /// Validating admission is asked about the deletion of what cannot be read, and shown an object without content.

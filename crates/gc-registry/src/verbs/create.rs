@@ -15,7 +15,7 @@ use crate::metadata::meta;
 use crate::metadata::names::quoted;
 use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::registry::services::Allocation;
-use crate::storage::Revision;
+use crate::storage::{KeyValue, Revision};
 use crate::{crd, persist};
 
 /// Number of generated names to try before a collision is reported.
@@ -109,7 +109,7 @@ impl Call<'_> {
             if options.dry_run {
                 self.warn_of(&new, None);
                 if let Some(existing) = self.read(&key)? {
-                    return Err(self.exists(&name, &self.decode(&existing)?));
+                    return Err(self.exists(&name, &existing));
                 }
                 let is_definition = rules::is_definition(self.resource());
                 let new =
@@ -130,7 +130,7 @@ impl Call<'_> {
                 WriteResult::Raced => match self.read(&key)? {
                     Some(stored) => {
                         self.warn_of(&new, None);
-                        return Err(self.exists(&name, &self.decode(&stored)?));
+                        return Err(self.exists(&name, &stored));
                     }
                     // Another request has charged the quota or taken an allocation in the meantime, or the object has been removed
                     // again.
@@ -226,9 +226,10 @@ impl Call<'_> {
         Err(self.forbidden(name, "create not allowed while custom resource definition is terminating"))
     }
 
-    fn exists(&self, name: &str, existing: &Value) -> ApiError {
+    /// Returns the error about an object that exists, also if it cannot be read.
+    fn exists(&self, name: &str, existing: &KeyValue) -> ApiError {
         let mut error = ApiError::already_exists(&self.resource().group, &self.resource().resource, name);
-        if meta::is_deleting(existing) {
+        if self.decode(existing).is_ok_and(|existing| meta::is_deleting(&existing)) {
             error.message = format!("object is being deleted: {}", error.message);
         }
         error
