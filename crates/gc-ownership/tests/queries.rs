@@ -7,9 +7,9 @@ use gc_ownership::{
     Conclusion, DumpEdge, DumpNode, GraphDump, PlanError, Presence, ReferenceState, StuckCause,
 };
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Evidence, Outcome, ResourceVersion, Timestamp, Uid, Verdict, WithheldBy};
+use gc_types::{Evidence, Outcome, Request, ResourceVersion, Timestamp, Uid, Verdict, WithheldBy};
 use serde_json::json;
-use support::{Bench, LONG, object, owner, refused, show_request};
+use support::{Bench, LONG, failed, object, owner, refused, show_request};
 
 fn uids(names: &[&str]) -> Vec<Uid> {
     names.iter().map(|name| Uid::new(name)).collect()
@@ -323,13 +323,33 @@ fn a_plan_has_bounds() {
     assert_eq!(engine.plan(&Uid::new("golf"), None, 3).map(|plan| plan.deleted.len()), Ok(3));
 }
 
+/// Who reads the journal sees which owners a decision was about.
+#[test]
+fn decisions_name_the_owners_that_they_are_about() {
+    for (policy, verdict) in [(Background, Verdict::ReferencesDead), (Orphan, Verdict::OwnerOrphans)] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("Pod/p@n", &["Secret/a", "Secret/b"]).drain();
+        bench.delete("Secret/a@n", policy);
+        let mut decided = Vec::new();
+        while let Some(effect) = bench.engine.poll_effect() {
+            if matches!(effect.request, Request::SetOwners { .. }) {
+                decided.push((effect.reason.verdict, effect.reason.owners.clone()));
+            }
+            bench.perform(&effect);
+        }
+        assert_eq!(decided, [(verdict, vec![owner("Secret/a").coordinates])]);
+    }
+}
+
 #[test]
 fn what_is_stuck_is_listed_with_its_cause() {
     let mut bench = Bench::new();
     bench.add("Secret/blocked@n", &[]).add_held("Pod/holder@n", &["Secret/blocked!"]);
     bench.add("Secret/orphans@n", &[]).add("Pod/kept@n", &["Secret/orphans"]);
     bench.add("Pod/odd@n", &["example.com/v1:Gadget/g"]).add("Pod/fine@n", &[]);
-    bench.add("Pod/half@n", &["Pod/fine", "example.com/v1:Gadget/g"]).drain();
+    bench.add("Pod/half@n", &["Pod/fine", "example.com/v1:Gadget/g"]).add_held("Pod/guarded@n", &[]);
+    bench.add("Secret/lags@n", &[]).drain();
+    bench.script("barrier deployments n", &vec![failed(); 100]).delete("Secret/lags@n", Foreground);
     bench.script("owners Pod/kept@n []", &vec![refused(); 100]);
     bench.delete("Secret/blocked@n", Foreground).delete("Secret/orphans@n", Orphan).run_for(12);
     let found: Vec<(String, Option<i64>, String)> = bench
@@ -352,6 +372,7 @@ fn what_is_stuck_is_listed_with_its_cause() {
         [
             row("blocked", Some(12), "blocked by holder of 1"),
             row("orphans", Some(12), "orphaning 1"),
+            row("lags", Some(12), "Lagging([ResourceId(4)])"),
             row("kept", None, "failing 2 403: forbidden"),
             row("holder", None, "ForeignFinalizers"),
             row("odd", None, "UndecidableOwner"),
