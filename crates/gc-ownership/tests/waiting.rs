@@ -5,7 +5,7 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Event, PropagationPolicy, Request, ResourceInfo, ResourceVersion};
+use gc_types::{Event, Outcome, PropagationPolicy, Request, ResourceInfo, ResourceVersion};
 use support::{Bench, LONG, info, resource};
 
 /// Creates a bench whose log contains barriers.
@@ -161,6 +161,56 @@ fn a_kind_that_was_withdrawn_is_listed_again() {
         .handle(Event::Synced { resource: resource("Deployment"), resource_version: ResourceVersion(1) });
     bench.run_for(1_000);
     assert_eq!(barriers(&mut bench), ["barrier deployments n"; 2]);
+}
+
+/// What a watch reports before its list is complete says nothing about what the list lacks.
+#[test]
+fn progress_before_the_end_of_a_list_proves_nothing() {
+    for reported in [1, 1_000] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).drain();
+        bench.script("barrier deployments n", &vec![support::failed(); 100]);
+        bench.delete("Secret/a@n", Foreground);
+        let deployments = resource("Deployment");
+        bench.engine.handle(Event::ListStarted(deployments));
+        let resource_version = ResourceVersion(reported);
+        bench.engine.handle(Event::Progress { resource: deployments, resource_version });
+        bench.engine.handle(Event::Synced { resource: deployments, resource_version: ResourceVersion(1) });
+        bench.run_for(1_000);
+        assert_eq!(bench.world(), ["-Secret/a@n"], "{reported}");
+        bench
+            .engine
+            .handle(Event::Progress { resource: deployments, resource_version: ResourceVersion(1_000) });
+        bench.run_for(1_000);
+        assert_eq!(bench.world(), Vec::<String>::new(), "{reported}");
+    }
+}
+
+/// A server that asks for a pause before the next live read gets it.
+#[test]
+fn live_reads_keep_the_pause_that_the_server_asks_for() {
+    let mut bench = Bench::new();
+    let busy = Outcome::Failed { message: "busy".to_owned(), retry_after_milliseconds: Some(5_000) };
+    bench.script("read Secret/gone@n", &[busy]).add("Pod/p@n", &["Secret/gone"]);
+    assert_eq!(bench.run_for(5_000).take_log(), ["read Secret/gone@n"]);
+    let log = bench.run_for(5_000).take_log();
+    assert_eq!(log, ["read Secret/gone@n", "delete Pod/p@n Background"]);
+}
+
+/// Only what is served, watched and not listed yet counts as such.
+#[test]
+fn resources_that_are_not_listed_are_counted() {
+    let config = Config { gap_wait_milliseconds: 7, ..Config::default() };
+    let mut bench = Bench::unstarted(config.clone());
+    assert_eq!(bench.engine.config(), &config);
+    for kind in ["Pod", "Secret", "Node"] {
+        bench.engine.handle(Event::ResourceServed(info(kind)));
+    }
+    bench.engine.handle(Event::ResourceServed(ResourceInfo { watched: false, ..info("ConfigMap") }));
+    bench.sync("Secret");
+    bench.engine.handle(Event::ResourceGone(resource("Node")));
+    bench.engine.handle(Event::Discovered);
+    assert_eq!(bench.engine.stats().unsynced_resources, 1);
 }
 
 /// A cheap answer that is as new as the mark suffices, unless dependents would be lost if it left one out.
