@@ -283,12 +283,12 @@ fn what_a_stage_refuses_is_asked_again_in_the_next() {
     assert_eq!(ends, [end(&["a", "c"], &[], &[], &[]), end(&["a", "b", "c"], &[], &[], &[])]);
 }
 
-/// A stage in which one object is deleted, and references cannot be removed.
-struct WithoutReleases;
+/// A stage in which this object is deleted, and references cannot be removed.
+struct WithoutReleases(&'static str);
 
 impl Stage for WithoutReleases {
     fn deletions(&self, _: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
-        vec![(uid("a"), Some(Background))]
+        vec![(uid(self.0), Some(Background))]
     }
 
     fn is_held(&self, _: &Uid, has_finalizers: bool, _: &Progress) -> bool {
@@ -300,22 +300,21 @@ impl Stage for WithoutReleases {
     }
 }
 
-/// While its other owner lives, the reference of c would be removed; once that is gone too, c is deleted, in the same stage, whichever
-/// of the two is decided first.
+/// While its other owner lives, the reference to the root would be removed; once that is gone too, the last is deleted, in the same
+/// stage, whichever of the two is decided first.
 #[test]
 fn a_refused_release_becomes_a_deletion_when_the_other_owner_goes() {
-    let objects: [(&str, &[&str]); 2] =
-        [("Secret/b@n", &["Secret/a"]), ("Pod/c@n", &["Secret/a", "Secret/b"])];
-    for order in [[0, 1], [1, 0]] {
+    for [root, middle, last] in
+        [["a", "b", "c"], ["a", "c", "b"], ["b", "a", "c"], ["b", "c", "a"], ["c", "a", "b"], ["c", "b", "a"]]
+    {
         let mut bench = Bench::new();
-        bench.add("Secret/a@n", &[]);
-        for (object, owners) in order.map(|index| objects[index]) {
-            bench.add(object, owners);
-        }
-        bench.drain();
-        let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&WithoutReleases], 10).unwrap();
+        let [owner, other] = [root, middle].map(|name| format!("Secret/{name}"));
+        bench.add(&format!("{owner}@n"), &[]).add(&format!("{other}@n"), &[&owner]);
+        bench.add(&format!("Secret/{last}@n"), &[&owner, &other]).drain();
+        let stages: [&dyn Stage; 1] = [&WithoutReleases(root)];
+        let (ends, _) = bench.engine.plan_stages(&[uid(root)], &|_| false, &stages, 10).unwrap();
         let ends: Vec<StageEnd> = ends.into_iter().map(ordered).collect();
-        assert_eq!(ends, [end(&["a", "b", "c"], &[], &[], &[])], "{order:?}");
+        assert_eq!(ends, [end(&["a", "b", "c"], &[], &[], &[])], "{root} {middle} {last}");
     }
 }
 

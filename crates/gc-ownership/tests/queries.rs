@@ -348,6 +348,7 @@ fn what_is_stuck_is_listed_with_its_cause() {
     bench.add("Secret/orphans@n", &[]).add("Pod/kept@n", &["Secret/orphans"]);
     bench.add("Pod/odd@n", &["example.com/v1:Gadget/g"]).add("Pod/fine@n", &[]);
     bench.add("Pod/half@n", &["Pod/fine", "example.com/v1:Gadget/g"]).add_held("Pod/guarded@n", &[]);
+    bench.add_held("Pod/astray@n", &["Secret/elsewhere=blocked!"]);
     bench.add("Secret/lags@n", &[]).drain();
     bench.script("barrier deployments n", &vec![failed(); 100]).delete("Secret/lags@n", Foreground);
     bench.script("owners Pod/kept@n []", &vec![refused(); 100]);
