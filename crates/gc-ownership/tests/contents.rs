@@ -337,6 +337,19 @@ fn what_a_stage_holds_is_released_in_the_next() {
     }
 }
 
+/// A pod in its grace period is being deleted, and no finalizer holds it.
+#[test]
+fn what_is_ending_by_itself_is_gone_at_the_end_of_a_plan() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]);
+    let mut ending = object("Pod/ending@n", &["Secret/a"]);
+    ending.deletion.deleting = true;
+    bench.put(ending).drain();
+    let stage = ScriptedStage(vec![("a", Some(Background))], "", "");
+    let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&stage], 10).unwrap();
+    assert_eq!(ends.into_iter().map(ordered).collect::<Vec<_>>(), [end(&["a", "ending"], &[], &[], &[])]);
+}
+
 /// An owner outside of the plan that no watch has shown, and a read has found.
 #[test]
 fn owners_that_only_a_read_has_found_keep_their_dependents_in_a_plan() {
