@@ -240,6 +240,12 @@ fn ordered(mut stage: StageEnd) -> StageEnd {
     stage
 }
 
+/// Plans the deletion of one object in these stages, and returns how each ends.
+fn stage_ends(bench: &Bench, root: &str, stages: &[&dyn Stage]) -> Vec<StageEnd> {
+    let (ends, _) = bench.engine.plan_stages(&[uid(root)], &|_| false, stages, 10).unwrap();
+    ends.into_iter().map(ordered).collect()
+}
+
 #[test]
 fn a_plan_in_stages_says_how_each_ends() {
     let mut bench = Bench::new();
@@ -278,8 +284,7 @@ fn what_a_stage_refuses_is_asked_again_in_the_next() {
     bench.add("Secret/a@n", &[]).add("Pod/b@n", &["Secret/a"]).add("Pod/c@n", &["Secret/a"]).drain();
     let first = ScriptedStage(vec![("a", Some(Background))], "", "b");
     let second = ScriptedStage(vec![], "", "");
-    let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&first, &second], 10).unwrap();
-    let ends: Vec<StageEnd> = ends.into_iter().map(ordered).collect();
+    let ends = stage_ends(&bench, "a", &[&first, &second]);
     assert_eq!(ends, [end(&["a", "c"], &[], &[], &[]), end(&["a", "b", "c"], &[], &[], &[])]);
 }
 
@@ -311,9 +316,7 @@ fn a_refused_release_becomes_a_deletion_when_the_other_owner_goes() {
         let [owner, other] = [root, middle].map(|name| format!("Secret/{name}"));
         bench.add(&format!("{owner}@n"), &[]).add(&format!("{other}@n"), &[&owner]);
         bench.add(&format!("Secret/{last}@n"), &[&owner, &other]).drain();
-        let stages: [&dyn Stage; 1] = [&WithoutReleases(root)];
-        let (ends, _) = bench.engine.plan_stages(&[uid(root)], &|_| false, &stages, 10).unwrap();
-        let ends: Vec<StageEnd> = ends.into_iter().map(ordered).collect();
+        let ends = stage_ends(&bench, root, &[&WithoutReleases(root)]);
         assert_eq!(ends, [end(&["a", "b", "c"], &[], &[], &[])], "{root} {middle} {last}");
     }
 }
@@ -326,8 +329,7 @@ fn what_a_stage_holds_is_released_in_the_next() {
         bench.add("Secret/a@n", &[]).add("Pod/b@n", &["Secret/a!"]).drain();
         let (first, second) =
             (ScriptedStage(vec![("a", Some(policy))], "a", ""), ScriptedStage(vec![], "", ""));
-        let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&first, &second], 10).unwrap();
-        let ends: Vec<StageEnd> = ends.into_iter().map(ordered).collect();
+        let ends = stage_ends(&bench, "a", &[&first, &second]);
         let expected = match policy {
             Background => [end(&[], &["a"], &[], &[]), end(&["a", "b"], &[], &[], &[])],
             Foreground => [end(&["b"], &["a"], &[], &[]), end(&["a", "b"], &[], &[], &[])],
@@ -346,8 +348,7 @@ fn what_is_ending_by_itself_is_gone_at_the_end_of_a_plan() {
     ending.deletion.deleting = true;
     bench.put(ending).drain();
     let stage = ScriptedStage(vec![("a", Some(Background))], "", "");
-    let (ends, _) = bench.engine.plan_stages(&[uid("a")], &|_| false, &[&stage], 10).unwrap();
-    assert_eq!(ends.into_iter().map(ordered).collect::<Vec<_>>(), [end(&["a", "ending"], &[], &[], &[])]);
+    assert_eq!(stage_ends(&bench, "a", &[&stage]), [end(&["a", "ending"], &[], &[], &[])]);
 }
 
 /// An owner outside of the plan that no watch has shown, and a read has found.

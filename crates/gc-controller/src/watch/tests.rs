@@ -343,7 +343,6 @@ fn a_cheap_list_is_read_again() {
     );
 }
 
-/// What a watch is waited for, and what is known meanwhile.
 /// Lists are answered each time and no watch follows them, as with a server that keeps no history: the pauses before them grow, and
 /// begin again after a watch that lasted.
 #[test]
@@ -379,6 +378,7 @@ fn lists_that_no_watch_follows_are_made_ever_more_rarely() {
     live("one of two servers is behind the other", false, steps);
 }
 
+/// What a watch is waited for, and what is known meanwhile.
 #[test]
 fn the_silence_that_is_tolerated_follows_what_was_asked() {
     let mut streamed = ListWatch::new(true);

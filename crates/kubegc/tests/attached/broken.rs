@@ -30,7 +30,7 @@ pub(crate) fn widget_definition() -> Value {
     })
 }
 
-pub(crate) fn widget(admin: &Admin, name: &str) -> String {
+fn widget(admin: &Admin, name: &str) -> String {
     let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
     uid(&admin.create(WIDGETS, &object))
 }
@@ -41,6 +41,16 @@ pub(crate) fn owned_by_widget(admin: &Admin, name: &str, owner: &str, owner_uid:
         "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Widget", "name": owner, "uid": owner_uid}],
     }});
     uid(&admin.create(MAPS, &object))
+}
+
+/// Creates the widgets `living` and `doomed`, which own the ConfigMaps `kept` and `garbage`. Returns the UIDs of the two that stay.
+pub(crate) fn owning_widgets(admin: &Admin) -> (String, String) {
+    admin.create(DEFINITIONS, &widget_definition());
+    until("widgets are served", || admin.get(WIDGETS).0 == 200);
+    let (living, doomed) = (widget(admin, "living"), widget(admin, "doomed"));
+    let kept = owned_by_widget(admin, "kept", "living", &living);
+    owned_by_widget(admin, "garbage", "doomed", &doomed);
+    (living, kept)
 }
 
 /// Reports whether a request lists or watches widgets, or reads a single one.
@@ -64,11 +74,7 @@ fn findings(kubeconfig: &Path, run: &Run) -> (Option<i32>, Vec<String>) {
 fn one_resource_is_broken(fault: &Fault, why: &str) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    admin.create(DEFINITIONS, &widget_definition());
-    until("widgets are served", || admin.get(WIDGETS).0 == 200);
-    let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
-    let kept = owned_by_widget(&admin, "kept", "living", &living);
-    owned_by_widget(&admin, "garbage", "doomed", &doomed);
+    let (_, kept) = owning_widgets(&admin);
     let bystander = admin.map("bystander", None);
     admin.map("bystander-child", Some(("bystander", &bystander)));
     let proxy = Proxy::start(&least_privileged(&server));
@@ -136,11 +142,7 @@ fn a_list_that_is_never_answered() {
 fn a_list_that_no_watch_can_follow() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    admin.create(DEFINITIONS, &widget_definition());
-    until("widgets are served", || admin.get(WIDGETS).0 == 200);
-    let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
-    let kept = owned_by_widget(&admin, "kept", "living", &living);
-    owned_by_widget(&admin, "garbage", "doomed", &doomed);
+    let (_, kept) = owning_widgets(&admin);
     let proxy = Proxy::start(&least_privileged(&server));
     let is_asked = |parameter: &'static str| {
         move |method: &Method, path: &str| is_about_widgets(method, path) && path.contains(parameter)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::broken::{DEFINITIONS, WIDGETS, owned_by_widget, widget, widget_definition};
+use super::broken::{DEFINITIONS, WIDGETS, owned_by_widget, owning_widgets, widget_definition};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, Run, least_privileged, until, within};
 use crate::support_proxy::{Fault, Proxy};
@@ -338,11 +338,7 @@ fn with_stale_widgets(document: &mut Value) {
 fn discovery_lies(fault: &Fault) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    admin.create(DEFINITIONS, &widget_definition());
-    until("widgets are served", || admin.get(WIDGETS).0 == 200);
-    let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
-    let kept = owned_by_widget(&admin, "kept", "living", &living);
-    owned_by_widget(&admin, "garbage", "doomed", &doomed);
+    let (living, kept) = owning_widgets(&admin);
     let proxy = Proxy::start(&least_privileged(&server));
     let run = Run::with(&proxy.kubeconfig(), &[]);
     until("the graph is complete", || run.is_ready() && run.leads());
