@@ -6,7 +6,7 @@ mod support;
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::Orphan;
 use gc_types::{
-    Event, Gvr, ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,
+    Event, Gvr, ObjectKey, ObservedObject, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid,
 };
 use support::{Bench, LONG, info, key, object, resource};
 
@@ -73,7 +73,7 @@ fn wait_for_deployments(bench: &mut Bench, events: impl Fn(&Bench) -> Vec<Event>
 fn only_the_removal_of_its_definition_ends_the_wait_for_a_kind() {
     type Events = fn(&Bench) -> Vec<Event>;
     let longest = Config::default().withdrawn_wait_milliseconds;
-    let rows: [(&str, &[&str], Events, i64); 8] = [
+    let rows: [(&str, &[&str], Events, i64); 10] = [
         ("nothing", &["deployments.apps"], |_| vec![], longest),
         (
             "its definition",
@@ -86,6 +86,28 @@ fn only_the_removal_of_its_definition_ends_the_wait_for_a_kind() {
             &["pods.other"],
             |bench| vec![removed(bench, &definition("deployments.apps", "unknown"))],
             1_000,
+        ),
+        (
+            "its definition, which was unknown, and an object of that name exists",
+            &[],
+            |bench| {
+                let other = ObservedObject {
+                    resource_version: ResourceVersion(1),
+                    ..object("Node/deployments.apps", &[])
+                };
+                let unknown = definition("deployments.apps", "unknown");
+                vec![Event::Observed(other), removed(bench, &unknown)]
+            },
+            1_000,
+        ),
+        (
+            "a removal that was delivered before",
+            &[],
+            |_| {
+                let ObservedObject { key, uid, .. } = definition("deployments.apps", "unknown");
+                vec![Event::Removed { key, uid, resource_version: ResourceVersion(1) }]
+            },
+            longest,
         ),
         (
             "a former definition of that name",
@@ -255,4 +277,32 @@ fn a_kind_that_returns_is_the_same_one_if_name_kind_and_scope_agree() {
         // Its list lacks the dependent, which is therefore no longer waited for.
         assert_eq!(bench.engine.stats().waiting_owners, usize::from(!is_same), "{name}");
     }
+}
+
+/// A read has not confirmed the removal of an owner yet when the definition of its kind is removed, too.
+#[test]
+fn the_removal_of_a_definition_confirms_what_a_read_could_not() {
+    let mut bench = bench(&["deployments.apps"]);
+    bench.add("Deployment/d@n", &[]).add("Pod/p@n", &["Deployment/d"]).drain();
+    bench.script("read Deployment/d@n", &vec![support::failed(); 100]);
+    let gone = bench.model.force_remove(&key("Deployment/d@n")).unwrap();
+    bench.engine.handle(gone);
+    bench.run_for(10_000);
+    assert_eq!(bench.take_log(), [""; 0]);
+    let defined = removed(&bench, &definition("deployments.apps", "deployments.apps"));
+    bench.engine.handle(defined);
+    bench.drain();
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
+}
+
+/// A kind that has been away for long concerns those whose owner was reported to be removed before, and no others.
+#[test]
+fn a_kind_that_was_withdrawn_for_long_costs_the_dependents_of_others_no_turn() {
+    let mut bench = Bench::new();
+    bench.add("Deployment/d@n", &[]).add("Pod/p@n", &["Deployment/d"]).drain();
+    bench.engine.handle(Event::ResourceGone(resource("Deployment")));
+    bench.drain();
+    let due = bench.now + Config::default().withdrawn_wait_milliseconds;
+    bench.engine.handle(Event::Tick(Timestamp(due)));
+    assert_eq!(bench.engine.stats().queued, 0);
 }

@@ -178,7 +178,10 @@ fn an_interrupted_list_counts_for_nothing() {
 /// also about other resources.
 #[test]
 fn a_list_that_is_older_than_its_watch_voids_what_was_proven_before() {
-    for (change, is_restored) in [(-1, true), (0, false), (1, false)] {
+    // A list without a version is older than nothing, and neither is one after a broken watch has claimed to be further.
+    for (change, claimed, is_restored) in
+        [(-1, 0, true), (0, 0, false), (1, 0, false), (i64::MIN, 0, false), (0, 5, false)]
+    {
         let mut bench = Bench::new();
         bench.add("ConfigMap/x@n", &[]).add("Pod/p@n", &["Secret/gone"]);
         bench.script("delete Pod/p@n Background", &vec![refused(); 1_000]);
@@ -192,6 +195,11 @@ fn a_list_that_is_older_than_its_watch_voids_what_was_proven_before() {
         let newest = bench.model.version().0;
         bench.take_log();
         let listed: Vec<ObservedObject> = bench.model.list(resource("ConfigMap"), None).collect();
+        if claimed > 0 {
+            bench.engine.handle(Event::Stale(resource("ConfigMap")));
+            let resource_version = ResourceVersion(newest + claimed);
+            bench.engine.handle(Event::Progress { resource: resource("ConfigMap"), resource_version });
+        }
         list(&mut bench, "ConfigMap", &listed, newest.saturating_add_signed(change));
         bench.log_barriers = true;
         bench.run_for(500_000);

@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Reports whether the owner of a reference of this object orphans its dependents.
-    fn is_orphaned_by(&self, node: NodeId, edge: EdgeId) -> bool {
+    pub(super) fn is_orphaned_by(&self, node: NodeId, edge: EdgeId) -> bool {
         let owner = self.graph.owner(edge);
         owner != node && self.orphans(owner) && self.graph.matches(edge)
     }

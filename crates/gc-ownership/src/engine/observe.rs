@@ -176,14 +176,8 @@ impl Engine {
     }
 
     pub(super) fn progress(&mut self, id: ResourceId, version: ResourceVersion) {
-        let Some(resource) = self.graph.resources.index(id) else { return };
-        if self
-            .graph
-            .resources
-            .get(resource)
-            .is_some_and(|state| state.synced && state.info.comparable_versions)
-        {
-            self.progressed(resource, version);
+        if let Some(resource) = self.graph.resources.index(id) {
+            self.delivered(resource, version);
         }
     }
 
@@ -191,11 +185,16 @@ impl Engine {
 
     /// Takes an object in the list of a barrier. It matters only for owners that wait, and only if the watch is behind: an unknown
     /// object that the watch has delivered has been removed since. One that only the list of the watch could have shown may have
-    /// been left out of it, so it is read.
+    /// been left out of it, so it is read. So is a known one that is shown otherwise in the version that is known: one of the two
+    /// is false.
     pub(super) fn found(&mut self, object: &ObservedObject) {
-        let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
+        let known = self.graph.find(&object.uid).filter(|&node| self.graph.has(node, Flag::OBSERVED));
+        if let Some(node) = known.filter(|&node| self.contradicts_known(node, object)) {
+            self.reread(node);
+            return;
+        }
         let mut overtaken = false;
-        if !known {
+        if known.is_none() {
             let Some(state) = self
                 .graph
                 .resources
@@ -240,24 +239,24 @@ impl Engine {
         if source.is_answer() {
             state.answered = state.answered.max(object.resource_version);
         }
-        let (listing, parity, comparable, synced) =
-            (state.listing, state.parity, state.info.comparable_versions, state.synced);
+        let (listing, parity) = (state.listing, state.parity);
         let version = object.resource_version;
         let known = self.graph.find(&object.uid).filter(|&node| self.graph.has(node, Flag::OBSERVED));
         let source = if listing && source == Source::Watch { Source::List } else { source };
         let (mut other_view, mut contradicts) = (false, false);
         if let Some(node) = known {
             let at = self.graph.resource(node);
-            other_view = at != resource && self.graph.resources.get(at).is_some_and(|state| state.served);
-            if at == resource && !source.is_answer() {
+            // An object is known only where its resource is served.
+            other_view = at != resource;
+            if other_view && !source.is_answer() {
+                self.seen_in_view(node, resource);
+            } else if !source.is_answer() {
                 if self.graph.has(node, Flag::PARITY) != parity
                     && let Some(state) = self.graph.resources.get_mut(resource)
                 {
                     state.confirmed = true;
                 }
                 self.graph.set(node, Flag::PARITY, parity);
-            } else if other_view && !source.is_answer() {
-                self.seen_in_view(node, resource);
             }
             let present = self.graph.version(node);
             let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
@@ -268,18 +267,15 @@ impl Engine {
                 known_versions && version < present && matches!(source, Source::Watch | Source::Answer);
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
             // The same version has another meaning after a restored backup, which a list shows, or if the watch has shown a version
-            // before the server had it: then a read decides.
+            // that the server never had: then a read decides.
             let is_same = known_versions && version == present;
-            let differs = is_same
-                && (source == Source::List || source == Source::Watch && at == resource)
-                && (self.graph.deletion(node) != object.deletion
-                    || !self.graph.owners_equal(node, &object.owners));
+            let differs = (source == Source::List || !other_view) && self.contradicts_known(node, object);
             contradicts = differs && source == Source::Watch;
             if older || (is_same && !relisted && !differs) {
-                if source == Source::Watch && comparable && synced && !older {
-                    self.progressed(resource, version);
+                if source == Source::Watch && !older {
+                    self.delivered(resource, version);
                 }
-                if source == Source::Answer && at == resource {
+                if source == Source::Answer && !other_view {
                     self.shown(node, object);
                     let hidden = if older { self.hidden_orphaning_owners(node, object) } else { Vec::new() };
                     if !hidden.is_empty() {
@@ -290,7 +286,7 @@ impl Engine {
                 }
                 return;
             }
-            let dropped = if at == resource && !source.is_answer() {
+            let dropped = if !other_view && !source.is_answer() {
                 self.dropped_orphaning_owners(node, object)
             } else {
                 Vec::new()
@@ -298,8 +294,8 @@ impl Engine {
             if !dropped.is_empty() {
                 let owners = object.owners.iter().cloned().chain(dropped).collect();
                 self.absorb_doubted(node, object, (resource, parity), (owners, source));
-                if source == Source::Watch && comparable && synced {
-                    self.progressed(resource, version);
+                if source == Source::Watch {
+                    self.delivered(resource, version);
                 }
                 return;
             }
@@ -310,9 +306,17 @@ impl Engine {
         if let Some(node) = known.filter(|_| contradicts) {
             self.reread(node);
         }
-        if source == Source::Watch && comparable && synced && !other_view {
-            self.progressed(resource, version);
+        if source == Source::Watch && !other_view {
+            self.delivered(resource, version);
         }
+    }
+
+    /// Reports whether an object is shown otherwise than it is known, in the same version.
+    fn contradicts_known(&self, node: NodeId, object: &ObservedObject) -> bool {
+        object.resource_version != ResourceVersion::UNKNOWN
+            && self.graph.version(node) == object.resource_version
+            && (self.graph.deletion(node) != object.deletion
+                || !self.graph.owners_equal(node, &object.owners))
     }
 
     pub(super) fn absorb(
@@ -454,6 +458,7 @@ impl Engine {
         state.is_none_or(|state| !state.info.comparable_versions || version > state.delivered)
     }
 
+    /// Records that the watch of a resource has delivered every change up to a version, if it is known to deliver them all.
     fn delivered(&mut self, resource: ResourceIndex, version: ResourceVersion) {
         if self
             .graph

@@ -86,17 +86,10 @@ impl Engine {
     /// Removes the references to owners that orphan their dependents. Returns true if there are any, or if a live read has to
     /// decide. (A reference with the UID of such an owner but other coordinates is not a dependent's, and is decided separately.)
     fn release(&mut self, node: NodeId) -> bool {
-        let orphaning = |edge: EdgeId| {
-            let owner = self.graph.owner(edge);
-            owner != node
-                && self.graph.has(owner, Flag::OBSERVED)
-                && self.graph.has(owner, Flag::DELETING)
-                && self.graph.has(owner, Flag::ORPHAN)
-                && self.graph.matches(edge)
-                && self.is_in_sight(self.graph.resource(owner))
+        let is_released = |&edge: &EdgeId| {
+            self.is_orphaned_by(node, edge) && self.is_in_sight(self.graph.resource(self.graph.owner(edge)))
         };
-        let edges: SmallVec<[EdgeId; 2]> =
-            self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
+        let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).filter(is_released).collect();
         let mut dead: SmallVec<[EdgeId; 2]> = SmallVec::new();
         let mut is_unverified = false;
         for edge in edges {
@@ -182,24 +175,25 @@ impl Engine {
         }
         let deletion = self.graph.deletion(owner);
         let orphans = deletion.orphan && owner != self.graph.dependent(edge);
-        Some(if deletion.deleting && (orphans || deletion.foreground) && !self.is_shown_waiting(owner) {
+        if !deletion.deleting || !orphans && !deletion.foreground {
+            return Some(ReferenceState::Lives);
+        }
+        if !self.is_shown_waiting(owner) {
             return self.is_being_deleted(owner).then_some(ReferenceState::Unverified);
-        } else if deletion.deleting && orphans {
-            ReferenceState::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
-        } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
+        }
+        let uid = self.graph.uid(owner);
+        if orphans {
+            return Some(ReferenceState::Orphaning(Evidence::Orphaning { owner: uid, resource_version }));
+        }
+        if self.is_finishing(owner) {
             // It may have stopped waiting already, and still exist because of other finalizers.
-            ReferenceState::Unverified
-        } else if deletion.deleting
-            && deletion.foreground
-            && self.graph.resources.is_behind(self.graph.resource(owner))
-        {
+            return Some(ReferenceState::Unverified);
+        }
+        if self.graph.resources.is_behind(self.graph.resource(owner)) {
             // Only a stale list has shown this state, so it may no longer wait.
             return None;
-        } else if deletion.deleting && deletion.foreground {
-            ReferenceState::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
-        } else {
-            ReferenceState::Lives
-        })
+        }
+        Some(ReferenceState::Waiting(Evidence::Waiting { owner: uid, resource_version }))
     }
 
     /// Reports whether a DELETE of ours is unanswered, whose response will show the state of an owner.
