@@ -401,7 +401,9 @@ impl Graph {
         node.resource = resource;
         node.flags |= Flag::OBSERVED.0;
         if !seen {
-            node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0 | Flag::UNCLEAR.0);
+            for flag in [Flag::GONE, Flag::GONE_BY_READ, Flag::UNCLEAR] {
+                self.set(id, flag, false);
+            }
         }
         (id, true)
     }

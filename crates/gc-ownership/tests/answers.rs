@@ -89,11 +89,17 @@ fn only_a_response_confirms_that_an_owner_waits() {
 /// orphans its dependents, they must all be known as of that version.
 #[test]
 fn a_newer_response_confirms_that_an_owner_waits() {
-    for (policy, request, moves_mark) in
-        [(Foreground, "delete Pod/p@n Background", false), (Orphan, "owners Pod/p@n []", true)]
+    let (deletion, release) = ("delete Pod/p@n Background", "owners Pod/p@n []");
+    let finished = "unfinalize Secret/a@n orphan";
+    for (policy, has_dependent, next, moves_mark) in
+        [(Foreground, true, deletion, false), (Orphan, true, release, true), (Orphan, false, finished, true)]
     {
         let mut bench = bench();
-        bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+        bench.add("Secret/a@n", &[]);
+        if has_dependent {
+            bench.add("Pod/p@n", &["Secret/a"]);
+        }
+        bench.drain();
         bench.before.entry("read Secret/a@n".to_owned()).or_default().push_back(Box::new(|model| {
             let waiting = model.get(&key("Secret/a@n")).unwrap().clone();
             model.put(waiting);
@@ -108,9 +114,9 @@ fn a_newer_response_confirms_that_an_owner_waits() {
             }
             bench.perform(&effect);
         }
-        assert_eq!(bench.take_log()[..2], ["read Secret/a@n", request]);
+        assert_eq!(bench.take_log()[..2], ["read Secret/a@n", next]);
         let resource_version = ResourceVersion(marked.0 + u64::from(moves_mark));
-        assert_eq!(facts, [Evidence::CaughtUp { resource_version }], "{policy:?}");
+        assert_eq!(facts, [Evidence::CaughtUp { resource_version }], "{policy:?} {has_dependent}");
     }
 }
 

@@ -110,6 +110,8 @@ fn an_event_that_repeats_a_response_is_progress_and_the_response_is_not() {
         bench.delete("Secret/a@n", Foreground).run_for(1);
         let asked = ["delete ReplicationController/b@n Foreground", "delete Pod/p@n Background"];
         assert_eq!(bench.take_log(), asked, "the response has shown that b waits");
+        let shown = bench.model.get(&key("ReplicationController/b@n")).unwrap().clone();
+        bench.engine.handle(Event::Found(shown));
         if is_delivered {
             bench.catch_up("ReplicationController");
         }
@@ -131,6 +133,28 @@ fn an_event_that_repeats_a_response_is_progress_and_the_response_is_not() {
             bench.take_log().iter().any(|line| line == "barrier replicationcontrollers n"),
             !is_delivered
         );
+    }
+}
+
+/// Progress beyond the mark of an owner proves as much as progress up to it, and less proves nothing.
+#[test]
+fn progress_counts_from_the_mark_of_a_waiting_owner_on() {
+    for (change, is_done) in [(-1, false), (0, true), (1, true), (10, true)] {
+        let long = 10_000;
+        let mut bench = Bench::with(Config {
+            barrier_quiet_milliseconds: long,
+            barrier_gathers_milliseconds: long,
+            ..Config::default()
+        });
+        bench.add("Secret/a@n", &[]).drain();
+        bench.delete("Secret/a@n", Foreground).run_for(1);
+        let resource_version = ResourceVersion(bench.model.version().0.saturating_add_signed(change));
+        for (kind, ..) in KINDS {
+            bench.engine.handle(Event::Progress { resource: resource(kind), resource_version });
+        }
+        bench.run_for(1);
+        let expected: &[&str] = if is_done { &["unfinalize Secret/a@n foregroundDeletion"] } else { &[] };
+        assert_eq!(bench.take_log(), expected, "{change}");
     }
 }
 

@@ -233,6 +233,30 @@ fn why_names_every_reference_and_the_conclusion() {
 }
 
 /// The path ends at an object without owners, where a circle closes, or at a bound.
+/// Before a read has confirmed what the watch of an owner reports, the answer says what follows if it does.
+#[test]
+fn why_says_what_follows_from_the_report_of_a_watch() {
+    let rows = [
+        (Some(Orphan), Conclusion::ToLoseReferences(Verdict::OwnerOrphans)),
+        (Some(Foreground), Conclusion::ToBeDeleted(Verdict::OwnerWaiting)),
+        (None, Conclusion::ToBeDeleted(Verdict::OwnersAbsent)),
+    ];
+    for (policy, conclusion) in rows {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+        bench.delete("Secret/a@n", policy.unwrap_or(Background));
+        let (owner, resource_version) = (Uid::new("a"), bench.model.version());
+        let state = match policy {
+            Some(Orphan) => ReferenceState::Orphaning(Evidence::Orphaning { owner, resource_version }),
+            Some(_) => ReferenceState::Waiting(Evidence::Waiting { owner, resource_version }),
+            None => ReferenceState::Absent(Evidence::RemovalSeen { owner, resource_version }),
+        };
+        let why = bench.engine.why(&Uid::new("p")).unwrap();
+        assert_eq!(why.references, [(support::owner("Secret/a"), state)]);
+        assert_eq!(why.conclusion, conclusion);
+    }
+}
+
 #[test]
 fn the_path_to_the_root_ends() {
     let mut bench = Bench::new();

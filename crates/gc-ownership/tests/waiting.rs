@@ -295,3 +295,39 @@ fn an_owner_that_appears_decides_about_the_references_beside_it() {
     bench.drain();
     assert_eq!(bench.take_log(), ["owners Pod/p@n [late]"]);
 }
+
+/// An event shows a dependent without its reference, which a read confirms. It is progress of its watch as any other event is, so
+/// one list of pods is enough.
+#[test]
+fn an_event_that_a_read_has_to_confirm_is_progress() {
+    let mut bench = bench();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.script("owners Pod/p@n []", &[support::refused()]);
+    bench.delete("Secret/a@n", Orphan).drain();
+    bench.set_owners("Pod/p@n", &[]).run_for(1_000);
+    let log = bench.take_log();
+    assert_eq!(log[..2], ["owners Pod/p@n []", "read Pod/p@n"]);
+    assert_eq!(log.iter().filter(|line| *line == "barrier pods n").count(), 1, "{log:?}");
+    assert_eq!(log.last().map(String::as_str), Some("unfinalize Secret/a@n orphan"));
+}
+
+/// The only owner that waited for a list is gone when it is due, so it is not made; the next owner gets one as soon as any other.
+#[test]
+fn a_list_that_no_owner_needs_any_more_is_not_made() {
+    let gathers = 1_000;
+    let mut bench = Bench::with(Config {
+        barrier_quiet_milliseconds: gathers,
+        barrier_gathers_milliseconds: gathers,
+        ..Config::default()
+    });
+    bench.log_barriers = true;
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).drain();
+    bench.delete("Secret/a@n", Foreground).run_for(1);
+    let event = bench.model.force_remove(&support::key("Secret/a@n")).unwrap();
+    bench.deliver(event);
+    bench.run_for(LONG);
+    assert_eq!(bench.take_log(), [""; 0]);
+    bench.delete("Secret/b@n", Foreground).run_for(gathers);
+    let log = bench.take_log();
+    assert_eq!(log.last().map(String::as_str), Some("unfinalize Secret/b@n foregroundDeletion"), "{log:?}");
+}

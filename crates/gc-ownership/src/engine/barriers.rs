@@ -30,12 +30,9 @@ struct RecentAnswers {
 }
 
 impl RecentAnswers {
+    /// Adds an answer. A place has one barrier at a time, so each is newer than those before it.
     fn add(&mut self, effect: u64) {
-        if self.newest.is_none_or(|newest| newest < effect) {
-            self.before = self.newest.replace(effect);
-        } else if self.newest != Some(effect) {
-            self.before = self.before.max(Some(effect));
-        }
+        self.before = self.newest.replace(effect);
     }
 
     /// Returns how many of the two were created after a mark was seen.
