@@ -246,6 +246,40 @@ fn an_owner_that_is_first_shown_by_its_removal_is_read_at_once() {
     assert_eq!(bench.take_log(), ["read Secret/gone@n", "delete Pod/p@n Background"]);
 }
 
+/// What a read has confirmed is what the watch reported, so a decision names the removal.
+#[test]
+fn a_decision_names_the_removal_that_a_read_has_confirmed() {
+    let mut bench = bench();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.delete("Secret/a@n", Background);
+    let removal = Evidence::RemovalSeen { owner: Uid::new("a"), resource_version: bench.model.version() };
+    let mut facts = Vec::new();
+    while let Some(effect) = bench.engine.poll_effect() {
+        facts.push(effect.reason.evidence.last().unwrap().clone());
+        bench.perform(&effect);
+    }
+    assert_eq!(bench.take_log(), ["read Secret/a@n", "delete Pod/p@n Background"]);
+    assert_eq!(facts, [removal.clone(), removal]);
+}
+
+/// A read finds an owner that waits and that its watch has not delivered yet: it will, unless it should have done so before.
+#[test]
+fn an_owner_that_a_read_finds_is_known_from_its_watch_if_that_is_only_behind() {
+    for (listed, is_known) in [(0, false), (10, true)] {
+        let mut bench = bench();
+        let mut owner = object("Secret/a@n", &[]);
+        (owner.deletion.deleting, owner.deletion.foreground) = (true, true);
+        bench.model.restore(at(10, owner));
+        let resource_version = ResourceVersion(listed);
+        bench.engine.handle(Event::ListStarted(resource("Secret")));
+        bench.engine.handle(Event::Synced { resource: resource("Secret"), resource_version });
+        bench.script("delete Pod/p@n Background", &[refused()]);
+        let patience = Config::default().verify_patience_milliseconds;
+        bench.add("Pod/p@n", &["Secret/a!"]).run_for(patience);
+        assert_eq!(bench.engine.objects_of(resource("Secret")), usize::from(is_known), "listed: {listed}");
+    }
+}
+
 /// That an owner was absent is remembered for the next dependent that refers to it, until the owner is shown.
 #[test]
 fn an_absence_is_remembered_until_the_owner_is_shown() {

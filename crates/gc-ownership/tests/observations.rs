@@ -410,7 +410,7 @@ fn references_that_stay_are_written_as_they_were() {
 fn each_claim_about_an_owner_is_read_for_itself() {
     // The dependent that makes the second claim goes before it is read.
     let mut bench = Bench::new();
-    bench.add("Pod/p@n", &["Secret/a"]).add("Pod/q@n", &["Secret/b=a"]);
+    bench.add("Pod/p@n", &["Secret/a"]).add("Pod/q@n", &["Secret/b=a"]).drain();
     let event = bench.model.force_remove(&key("Pod/q@n")).unwrap();
     bench.deliver(event);
     bench.run_for(1_000);
