@@ -199,6 +199,12 @@ impl Saboteur {
             return None;
         }
         outcome_instead(&mut outcome, defect);
+        // A read that shows the owner as it is would make up for what was remembered of it.
+        if defect == Defect::ForegroundForEver
+            && let Outcome::Found(object) | Outcome::Applied(Some(object)) = &mut outcome
+        {
+            self.object(object, defect);
+        }
         Some(outcome)
     }
 
