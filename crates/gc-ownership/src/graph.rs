@@ -401,9 +401,7 @@ impl Graph {
         node.resource = resource;
         node.flags |= Flag::OBSERVED.0;
         if !seen {
-            for flag in [Flag::GONE, Flag::GONE_BY_READ, Flag::UNCLEAR] {
-                self.set(id, flag, false);
-            }
+            self.forget_departure(id);
         }
         (id, true)
     }
@@ -586,12 +584,18 @@ impl Graph {
 
     /// Forgets that a node was known to be gone.
     pub(crate) fn forget_place(&mut self, id: NodeId) {
+        self.forget_departure(id);
         let node = self.nodes.get_mut(id);
-        node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0 | Flag::UNCLEAR.0);
         node.version = 0;
         node.resource = NO_RESOURCE;
         let former = std::mem::replace(&mut node.namespace, CLUSTER);
         self.release_namespace(former);
+    }
+
+    fn forget_departure(&mut self, id: NodeId) {
+        for flag in [Flag::GONE, Flag::GONE_BY_READ, Flag::UNCLEAR] {
+            self.set(id, flag, false);
+        }
     }
 
     /// Forgets a node that does not exist and has no dependents. Returns whether it did.
@@ -716,8 +720,7 @@ impl Graph {
     pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
-        if owner.flags & Flag::GONE.0 == 0
-            || stored.flags & EdgeFlag::NAME_DIFFERS != 0
+        if stored.flags & EdgeFlag::NAME_DIFFERS != 0
             || self.target(edge) != Target::UnknownKind
             || (owner.namespace != CLUSTER && owner.namespace != self.nodes.get(stored.dependent).namespace)
         {

@@ -295,6 +295,31 @@ fn the_removal_of_a_definition_confirms_what_a_read_could_not() {
     assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
 }
 
+/// Only references that led to the owner say that it was removed; what others lead to is unknown without their kind.
+#[test]
+fn a_removal_counts_after_its_kind_has_gone_for_references_that_led_to_the_owner() {
+    for (dependent, reference, is_deleted) in [
+        ("Pod/p@n", "Deployment/d", true),
+        ("Pod/p@n", "apps/v1beta1:Deployment/d", true),
+        ("Pod/p@n", "Deployment/other=d", false),
+        ("Pod/p@m", "Deployment/d", false),
+        ("Pod/p@n", "apps/v2:Deployment/d", false),
+        ("Pod/p@n", "apps/v1:Gadget/d", false),
+    ] {
+        let mut bench = bench(&["deployments.apps"]);
+        bench.add("Deployment/d@n", &[]).drain();
+        let gone = bench.model.force_remove(&key("Deployment/d@n")).unwrap();
+        let defined = removed(&bench, &definition("deployments.apps", "deployments.apps"));
+        // Somebody keeps the owner's entry: the dependent is shown in the same batch.
+        let shown = bench.model.put(object(dependent, &[reference]));
+        for event in [shown, gone, defined, Event::ResourceGone(resource("Deployment"))] {
+            bench.engine.handle(event);
+        }
+        bench.run_for(LONG);
+        assert_eq!(bench.world().is_empty(), is_deleted, "{dependent} {reference}");
+    }
+}
+
 /// A kind that has been away for long concerns those whose owner was reported to be removed before, and no others.
 #[test]
 fn a_kind_that_was_withdrawn_for_long_costs_the_dependents_of_others_no_turn() {
