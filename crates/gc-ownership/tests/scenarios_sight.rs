@@ -7,7 +7,7 @@ mod support;
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{Event, ObjectKey, ResourceVersion, Uid};
-use support::{Bench, KINDS, LONG, key, object, resource};
+use support::{Bench, KINDS, LONG, failed, key, object, resource};
 
 fn breaks(bench: &mut Bench, kind: &str) {
     bench.engine.handle(Event::Stale(resource(kind)));
@@ -247,4 +247,52 @@ fn the_progress_of_watches_ends_the_wait_of_an_owner() {
     let log = bench.take_log();
     assert!(!log.iter().any(|line| line.starts_with("barrier")), "{log:?}");
     assert_eq!(bench.world(), [] as [String; 0]);
+}
+
+/// What was confirmed about an owner while its watch delivered is read again for a dependent that appears after the watch broke.
+#[test]
+fn an_owner_that_was_shown_to_wait_is_read_again_while_its_watch_is_broken() {
+    for is_broken in [false, true] {
+        let mut bench = Bench::new();
+        bench.log_confirmations = true;
+        bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a!"]).drain();
+        bench.delete("Secret/a@n", Foreground).run_for(1_000);
+        assert_eq!(bench.take_log(), ["read Secret/a@n", "delete Pod/p@n Background"]);
+        if is_broken {
+            breaks(&mut bench, "Secret");
+        }
+        bench.add("Pod/q@n", &["Secret/a"]).run_for(1_000);
+        let log = bench.take_log();
+        let deletion = log.iter().position(|line| line == "delete Pod/q@n Background");
+        assert_eq!(deletion, Some(usize::from(is_broken)), "{log:?}");
+    }
+}
+
+/// The watch of the owner is resumed before a read has succeeded: its dependents are decided on then.
+#[test]
+fn dependents_are_decided_on_when_the_watch_of_their_waiting_owner_is_resumed() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a!"]).drain();
+    bench.delete("Secret/a@n", Foreground).run_for(1_000);
+    bench.take_log();
+    breaks(&mut bench, "Secret");
+    bench.script("read Secret/a@n", &vec![failed(); 100]);
+    bench.add("Pod/q@n", &["Secret/a"]).run_for(100);
+    assert!(!bench.take_log().iter().any(|line| line.starts_with("delete")));
+    resumes(&mut bench, "Secret");
+    bench.drain();
+    assert_eq!(bench.take_log(), ["delete Pod/q@n Background"]);
+}
+
+/// An object is decided on when its own watch is resumed, also if nothing is known of its owner but that a read did not find it.
+#[test]
+fn an_object_is_decided_on_when_its_watch_is_resumed() {
+    let mut bench = Bench::new();
+    bench.add("Pod/p@n", &["Secret/gone"]).drain();
+    breaks(&mut bench, "Pod");
+    bench.run_for(1_000);
+    assert_eq!(bench.take_log(), ["read Secret/gone@n"]);
+    resumes(&mut bench, "Pod");
+    bench.drain();
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
 }
