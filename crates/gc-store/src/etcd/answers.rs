@@ -212,15 +212,20 @@ mod tests {
         assert!(reader.read(response(false, vec![event(5, "b")])).is_err(), "a revision is sent once");
     }
 
+    /// The changes of a revision may be held until they take as much memory as one message, with their structures.
     #[test]
     fn a_revision_without_an_end_is_refused() {
-        let mut reader = WatchReader::new(Revision(4));
-        let large = || {
-            let mut large = event(5, "a");
-            large.kv.as_mut().unwrap().value = vec![0; LARGEST_MESSAGE / 4];
-            large
-        };
-        let refused = (0..6).any(|_| reader.read(response(true, vec![large()])).is_err());
-        assert!(refused);
+        let structures = 128;
+        for (excess, is_refused) in [(0, false), (1, true)] {
+            let mut reader = WatchReader::new(Revision(4));
+            let halves = [LARGEST_MESSAGE / 2, LARGEST_MESSAGE - LARGEST_MESSAGE / 2 + excess];
+            let [first, second] = halves.map(|bytes| {
+                let mut large = event(5, "a");
+                large.kv.as_mut().unwrap().value = vec![0; bytes - structures - "a".len()];
+                large
+            });
+            reader.read(response(true, vec![first])).unwrap();
+            assert_eq!(reader.read(response(true, vec![second])).is_err(), is_refused, "{excess}");
+        }
     }
 }

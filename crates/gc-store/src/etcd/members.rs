@@ -360,6 +360,15 @@ mod tests {
     /// Without the comparison of members, the check would only end after an hour.
     const PATIENCE: Patience = Patience { silence: Duration::from_hours(1), lag: Duration::from_millis(1) };
 
+    #[test]
+    fn a_member_may_be_later_by_a_fixed_time_or_by_four_times_what_the_first_took() {
+        let patience = Patience { silence: Duration::from_secs(1), lag: Duration::from_millis(100) };
+        for (took, until) in [(0, 100), (10, 110), (25, 125), (26, 130), (100, 500)] {
+            let until = Duration::from_millis(until);
+            assert_eq!(patience.after_first(Duration::from_millis(took)), until, "{took}");
+        }
+    }
+
     /// Regression test: a stopped member was used until it had been silent for 0.6 s, regardless of the others.
     #[tokio::test]
     async fn a_member_that_is_later_than_another_is_down_and_requests_at_it_continue() {
