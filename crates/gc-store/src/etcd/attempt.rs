@@ -200,6 +200,48 @@ mod tests {
         }
     }
 
+    /// After the conditions have ceased to hold, the present states show that the attempt was performed only if all of its writes are
+    /// there as it would have left them, in one revision.
+    #[test]
+    fn present_states_show_an_earlier_attempt_only_if_all_its_writes_are_there() {
+        let present = |key: &str, revision: u64| Some(item(key, revision));
+        let two = transaction(&[("a", 0), ("b", 3)], vec![put("a", "before"), put("b", "before")]);
+        let other = transaction(&[("a", 4)], vec![put("a", "other")]);
+        let mixed = transaction(&[("a", 4), ("b", 3)], vec![put("a", "before"), Write::Delete("b".into())]);
+        let deletion = transaction(&[("b", 3)], vec![Write::Delete("b".into())]);
+        let unguarded = transaction(&[("b", 3)], vec![put("a", "before")]);
+        let (performed, unknown) = (Earlier::Performed(Revision(5)), Earlier::Unknown);
+        let rows: [(&str, &Transaction, Vec<Option<KeyValue>>, Earlier); 8] = [
+            ("both in one revision", &two, vec![present("a", 5), present("b", 5)], performed),
+            ("in two revisions", &two, vec![present("a", 5), present("b", 6)], unknown),
+            ("one of them", &two, vec![present("a", 5), None], unknown),
+            ("another value", &other, vec![present("a", 5)], unknown),
+            ("with a deletion", &mixed, vec![present("a", 5), None], performed),
+            ("without its deletion", &mixed, vec![present("a", 5), present("b", 5)], unknown),
+            ("a deletion alone, which others may have made", &deletion, vec![None], unknown),
+            ("a write whose state was not read", &unguarded, vec![present("b", 5)], unknown),
+        ];
+        for (name, transaction, present, expected) in rows {
+            assert_eq!(judge(transaction, &present), expected, "{name}");
+        }
+    }
+
+    /// A write may be sent twice if its key must have a revision, which never recurs; a key may be absent again.
+    #[test]
+    fn only_writes_that_need_a_revision_may_be_repeated() {
+        let rows = [
+            (transaction(&[("a", 4)], vec![put("a", "x")]), true),
+            (transaction(&[("a", 1)], vec![Write::Delete("a".into())]), true),
+            (transaction(&[("a", 0)], vec![put("a", "x")]), false),
+            (transaction(&[("b", 4)], vec![put("a", "x")]), false),
+            (transaction(&[("a", 4)], vec![put("a", "x"), put("b", "x")]), false),
+            (transaction(&[("a", 4), ("b", 5)], vec![put("a", "x"), put("b", "x")]), true),
+        ];
+        for (transaction, expected) in rows {
+            assert_eq!(super::super::may_be_repeated(&transaction), expected, "{transaction:?}");
+        }
+    }
+
     #[test]
     fn only_what_deletes_is_signed_and_never_twice_alike() {
         let (one, other) = (Signatures::new(), Signatures::new());

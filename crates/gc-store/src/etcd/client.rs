@@ -288,3 +288,34 @@ fn tls_config(tls: Option<&EtcdTls>) -> ClientTlsConfig {
         None => config,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_has_the_scheme_that_its_options_need() {
+        let plain = EtcdOptions::default();
+        let files = EtcdTls { ca: Vec::new(), identity: None };
+        let tls = EtcdOptions { tls: Some(files), ..EtcdOptions::default() };
+        let refused = |message: &str| Err(message.to_owned());
+        let rows = [
+            ("127.0.0.1:2379", &plain, Ok("http")),
+            ("http://127.0.0.1:2379", &plain, Ok("http")),
+            (
+                "http://127.0.0.1:2379",
+                &tls,
+                refused("http://127.0.0.1:2379 does not speak TLS, and TLS files are given"),
+            ),
+            ("ftp://127.0.0.1", &plain, refused("ftp://127.0.0.1 begins with neither http:// nor https://")),
+        ];
+        for (url, options, expected) in rows {
+            let made = endpoint(url, options).map_err(|error| match error {
+                CallError::Endpoint(reason) => reason,
+                other => other.to_string(),
+            });
+            let scheme = made.as_ref().map(|made| made.uri().scheme_str().unwrap_or_default());
+            assert_eq!(scheme.map_err(Clone::clone), expected, "{url}");
+        }
+    }
+}

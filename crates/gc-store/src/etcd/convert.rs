@@ -112,3 +112,35 @@ pub(super) fn change(data: &str, event: Event) -> Result<Option<Change>, Storage
     let value = (!deleted).then(|| Bytes::from(now.value));
     Ok(Some(Change { revision: at, key, value, previous }))
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_known_by_its_code_and_message() {
+        let broken = |message: &str| Refusal::Broken(message.to_owned());
+        let unavailable = |message: &str| Refusal::Unavailable(message.to_owned());
+        let rows = [
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", Refusal::Compacted),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", Refusal::Future),
+            (Code::OutOfRange, "decoded message length too large: found 9", Refusal::LargeAnswer),
+            (Code::OutOfRange, "other", unavailable("other")),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Refusal::Full),
+            (Code::ResourceExhausted, "trying to send message larger than max", Refusal::TooLarge),
+            (Code::ResourceExhausted, "other", unavailable("other")),
+            (Code::InvalidArgument, "etcdserver: request is too large", Refusal::TooLarge),
+            (Code::InvalidArgument, "etcdserver: duplicate key", broken("etcdserver: duplicate key")),
+            (Code::PermissionDenied, "denied", broken("denied")),
+            (Code::Unauthenticated, "who", broken("who")),
+            (Code::Unavailable, "later\nor never", unavailable("later or never")),
+        ];
+        for (code, message, expected) in rows {
+            let error = CallError::Status(Status::new(code, message));
+            assert_eq!(Refusal::of(&error), expected, "{code:?} {message}");
+        }
+        assert_eq!(Refusal::of(&CallError::Endpoint("no URL".to_owned())), broken("no URL"));
+    }
+}
