@@ -1,4 +1,4 @@
-//! What the response to a request shows beside what the watch of its resource has delivered.
+//! Responses to requests, beside what the watch of their resource has delivered.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
@@ -8,41 +8,15 @@ use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
     DeletionState, Event, Evidence, ObservedObject, Outcome, Request, ResourceVersion, Uid, WithheldBy,
 };
-use support::{Bench, failed, key, object, refused, resource};
+use support::{Bench, at, failed, key, object, refused, resource};
 
 const NOTHING: [&str; 0] = [];
-
-fn at(version: u64, object: ObservedObject) -> ObservedObject {
-    ObservedObject { resource_version: ResourceVersion(version), ..object }
-}
 
 /// Creates a bench whose log contains the reads that confirm a watch's report.
 fn bench() -> Bench {
     let mut bench = Bench::new();
     bench.log_confirmations = true;
     bench
-}
-
-/// Returns what is requested within this time, each with the milliseconds that have passed.
-fn requests_within(bench: &mut Bench, milliseconds: i64) -> Vec<String> {
-    let begun = bench.now;
-    let mut requests = Vec::new();
-    bench.drain();
-    while bench.now <= begun + milliseconds {
-        let after = bench.now - begun;
-        requests.extend(bench.take_log().into_iter().map(|line| format!("{after} {line}")));
-        bench.run_for(1);
-    }
-    requests
-}
-
-/// Delivers a complete list of Secrets that contains one object.
-fn list_secret(bench: &mut Bench, object: ObservedObject) {
-    let resource_version = object.resource_version;
-    bench.engine.handle(Event::ListStarted(resource("Secret")));
-    bench.engine.handle(Event::Observed(object));
-    bench.engine.handle(Event::Synced { resource: resource("Secret"), resource_version });
-    bench.check();
 }
 
 /// A list that repeats the state of a waiting owner, or an event about others' finalizers, leaves valid what a read has shown.
@@ -126,7 +100,11 @@ fn the_removal_by_our_delete_needs_no_read_unless_the_object_was_shown_since() {
     type Change = fn(&mut Bench, ObservedObject);
     let rows: [(&str, Change, usize); 3] = [
         ("nothing", |_, _| (), 0),
-        ("a list", list_secret, 1),
+        (
+            "a list",
+            |bench, owner| bench.list("Secret", std::slice::from_ref(&owner), owner.resource_version.0),
+            1,
+        ),
         ("an event", |bench, owner| bench.engine.handle(Event::Observed(at(2, owner))), 1),
     ];
     for (name, change, reads) in rows {
@@ -178,7 +156,7 @@ fn a_lost_response_to_our_delete_is_replaced_by_a_read_at_once() {
     );
 }
 
-/// The two events, or the event and the list, that show one version with different references cannot both be right.
+/// Two events, or an event and a list, that show one version with different references cannot both be right.
 #[test]
 fn a_read_decides_between_two_contents_of_one_version() {
     for (first, second, truth) in [("a", "b", "a"), ("a", "b", "b"), ("b", "a", "a"), ("b", "a", "b")] {
@@ -246,7 +224,7 @@ fn an_owner_that_is_first_shown_by_its_removal_is_read_at_once() {
     assert_eq!(bench.take_log(), ["read Secret/gone@n", "delete Pod/p@n Background"]);
 }
 
-/// What a read has confirmed is what the watch reported, so a decision names the removal.
+/// A read has confirmed what the watch reported, so a decision names the removal.
 #[test]
 fn a_decision_names_the_removal_that_a_read_has_confirmed() {
     let mut bench = bench();
@@ -270,9 +248,7 @@ fn an_owner_that_a_read_finds_is_known_from_its_watch_if_that_is_only_behind() {
         let mut owner = object("Secret/a@n", &[]);
         (owner.deletion.deleting, owner.deletion.foreground) = (true, true);
         bench.model.restore(at(10, owner));
-        let resource_version = ResourceVersion(listed);
-        bench.engine.handle(Event::ListStarted(resource("Secret")));
-        bench.engine.handle(Event::Synced { resource: resource("Secret"), resource_version });
+        bench.list("Secret", &[], listed);
         bench.script("delete Pod/p@n Background", &[refused()]);
         let patience = Config::default().verify_patience_milliseconds;
         bench.add("Pod/p@n", &["Secret/a!"]).run_for(patience);
@@ -305,7 +281,7 @@ fn an_owner_that_cannot_be_read_holds_up_the_other_references_for_three_reads() 
     bench.script("read ConfigMap/unreadable@n", &vec![refused(); 100]);
     bench.add("Pod/p@n", &["Secret/gone", "ConfigMap/unreadable"]);
     assert_eq!(
-        requests_within(&mut bench, 1_500),
+        bench.requests_within(1_500),
         [
             "50 read Secret/gone@n",
             "50 read ConfigMap/unreadable@n",
@@ -327,7 +303,7 @@ fn an_attempt_that_failed_is_repeated_after_a_read_if_it_may_have_succeeded() {
     bench.delete("Secret/a@n", Background);
     let deletion = "delete Pod/p@n Background";
     assert_eq!(
-        requests_within(&mut bench, 100),
+        bench.requests_within(100),
         [format!("0 {deletion}"), format!("5 {deletion}"), format!("15 {deletion}")]
     );
     for (policy, finalizer) in [(Orphan, "orphan"), (Foreground, "foregroundDeletion")] {
@@ -338,7 +314,7 @@ fn an_attempt_that_failed_is_repeated_after_a_read_if_it_may_have_succeeded() {
             bench.script(&removal, std::slice::from_ref(&outcome));
             bench.delete("Secret/a@n", policy);
             assert_eq!(
-                requests_within(&mut bench, 100),
+                bench.requests_within(100),
                 [format!("0 {removal}"), "5 read Secret/a@n".to_owned(), format!("5 {removal}")],
                 "{finalizer} {outcome:?}"
             );
@@ -353,13 +329,7 @@ fn a_dependent_that_waited_for_a_withheld_removal_is_decided_on() {
     let mut bench = Bench::new();
     bench.add("Secret/a@n", &[]).drain();
     bench.delete("Secret/a@n", Foreground);
-    let removal = loop {
-        let effect = bench.next_effect().unwrap();
-        if matches!(effect.request, Request::RemoveFinalizer { .. }) {
-            break effect;
-        }
-        bench.perform(&effect);
-    };
+    let removal = bench.next_finalizer_removal();
     bench.add("Pod/p@n", &["Secret/a!"]).drain();
     assert_eq!(bench.take_log(), NOTHING);
     bench.deliver(Event::Done(removal.id, Outcome::Withheld(WithheldBy::Breaker)));

@@ -211,13 +211,7 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
         bench.add_held("Secret/a@n", &[]).drain();
         let behind = if is_known { bench.model.clone() } else { nothing };
         bench.delete("Secret/a@n", Foreground);
-        let removal = loop {
-            let effect = bench.next_effect().unwrap();
-            if matches!(effect.request, Request::RemoveFinalizer { .. }) {
-                break effect;
-            }
-            bench.perform(&effect);
-        };
+        let removal = bench.next_finalizer_removal();
         sync_from(&mut bench, "Secret", &behind);
         let waiting = bench.model.get(&key("Secret/a@n")).unwrap().clone();
         bench.deliver(Event::Observed(waiting));

@@ -3,30 +3,14 @@
 
 mod support;
 
-use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground};
 use gc_types::{Event, Evidence, ObservedObject, Outcome, Request, ResourceVersion, Timestamp, Uid};
-use support::{Bench, KINDS, LONG, failed, info, key, object, owner, refused, resource, show_request};
-
-fn at(version: u64, object: ObservedObject) -> ObservedObject {
-    ObservedObject { resource_version: ResourceVersion(version), ..object }
-}
+use support::{Bench, KINDS, LONG, at, failed, info, key, object, owner, refused, resource, show_request};
 
 /// Returns the owners of an object as the engine knows them.
 fn owners_of(bench: &Bench, uid: &str) -> Vec<String> {
     let edges = bench.engine.dump(&[]).edges.into_iter();
     edges.filter(|edge| edge.from == uid).map(|edge| edge.to).collect()
-}
-
-/// Delivers a complete list that claims a version.
-fn list(bench: &mut Bench, kind: &str, objects: &[ObservedObject], version: u64) {
-    let resource = resource(kind);
-    bench.engine.handle(Event::ListStarted(resource));
-    for object in objects {
-        bench.engine.handle(Event::Observed(object.clone()));
-    }
-    bench.engine.handle(Event::Synced { resource, resource_version: ResourceVersion(version) });
-    bench.check();
 }
 
 /// Reports progress of the watches of all kinds but one.
@@ -55,7 +39,7 @@ fn an_event_counts_unless_it_is_older_and_a_list_always() {
             bench.engine.handle(Event::Observed(at(known, object("Pod/p@n", &["Secret/a"]))));
             let newer = at(observed, object("Pod/p@n", &["Secret/b"]));
             if is_list {
-                list(&mut bench, "Pod", &[newer], 40);
+                bench.list("Pod", &[newer], 40);
             } else {
                 bench.engine.handle(Event::Observed(newer));
             }
@@ -98,11 +82,7 @@ fn a_list_without_news_costs_no_turn() {
 fn an_event_that_repeats_a_response_is_progress_and_the_response_is_not() {
     for is_delivered in [true, false] {
         let long = 10_000;
-        let mut bench = Bench::with(Config {
-            barrier_quiet_milliseconds: long,
-            barrier_gathers_milliseconds: long,
-            ..Config::default()
-        });
+        let mut bench = Bench::gathering(long);
         bench.log_barriers = true;
         bench.add("Secret/a@n", &[]).add("ReplicationController/b@n", &["Secret/a!"]);
         bench.add_held("Pod/p@n", &["ReplicationController/b!"]).drain();
@@ -140,12 +120,7 @@ fn an_event_that_repeats_a_response_is_progress_and_the_response_is_not() {
 #[test]
 fn progress_counts_from_the_mark_of_a_waiting_owner_on() {
     for (change, is_done) in [(-1, false), (0, true), (1, true), (10, true)] {
-        let long = 10_000;
-        let mut bench = Bench::with(Config {
-            barrier_quiet_milliseconds: long,
-            barrier_gathers_milliseconds: long,
-            ..Config::default()
-        });
+        let mut bench = Bench::gathering(10_000);
         bench.add("Secret/a@n", &[]).drain();
         bench.delete("Secret/a@n", Foreground).run_for(1);
         let resource_version = ResourceVersion(bench.model.version().0.saturating_add_signed(change));
@@ -191,7 +166,7 @@ fn an_interrupted_list_counts_for_nothing() {
     for pod in &pods[..3] {
         bench.engine.handle(Event::Observed(pod.clone()));
     }
-    list(&mut bench, "Pod", &pods[2..], version);
+    bench.list("Pod", &pods[2..], version);
     assert_eq!(bench.engine.objects_of(resource("Pod")), 2);
     // Objects of other kinds are as they were.
     bench.sync("Secret");
@@ -224,7 +199,7 @@ fn a_list_that_is_older_than_its_watch_voids_what_was_proven_before() {
             let resource_version = ResourceVersion(newest + claimed);
             bench.engine.handle(Event::Progress { resource: resource("ConfigMap"), resource_version });
         }
-        list(&mut bench, "ConfigMap", &listed, newest.saturating_add_signed(change));
+        bench.list("ConfigMap", &listed, newest.saturating_add_signed(change));
         bench.log_barriers = true;
         bench.run_for(500_000);
         let log = bench.take_log();
@@ -256,7 +231,7 @@ fn a_barrier_that_was_sent_before_a_restore_is_made_again() {
                 resource: resource("ConfigMap"),
                 resource_version: ResourceVersion(version + 1),
             });
-            list(&mut bench, "ConfigMap", &listed, version);
+            bench.list("ConfigMap", &listed, version);
         }
         for effect in sent {
             bench.perform(&effect);
@@ -279,7 +254,7 @@ fn a_decision_about_what_only_a_stale_list_has_shown_names_the_read() {
         let version = waiting.resource_version;
         let newer = ResourceVersion(version.0 + u64::from(is_stale));
         bench.engine.handle(Event::Progress { resource: resource("Secret"), resource_version: newer });
-        list(&mut bench, "Secret", &[waiting], version.0);
+        bench.list("Secret", &[waiting], version.0);
         let mut facts = Vec::new();
         while let Some(effect) = bench.next_effect() {
             if matches!(effect.request, Request::Delete { .. }) {
@@ -310,7 +285,7 @@ fn an_unknown_object_in_the_list_of_a_barrier_is_read_if_the_watch_should_have_l
     ] {
         let mut bench = Bench::new();
         bench.add("Secret/a@n", &[]).drain();
-        list(&mut bench, "Pod", &[], listed);
+        bench.list("Pod", &[], listed);
         let left_out = object("Pod/p@n", owners);
         bench.model.put(left_out.clone());
         bench.engine.handle(Event::Found(at(version, left_out)));
@@ -351,14 +326,6 @@ fn conflicts_wait_longer_each_time_until_only_the_uid_counts() {
     bench.add("Pod/p@n", &["Secret/gone"]).run_for(40);
     bench.script("delete Pod/p@n Background", &vec![Outcome::Conflict; 9]);
     bench.script("delete Pod/p@n Background uid-only", &vec![Outcome::Conflict; 2]);
-    let begun = bench.now;
-    let mut asked = Vec::new();
-    while bench.now < begun + 10_000 {
-        bench.run_for(1);
-        let after = bench.now - begun;
-        asked.extend(bench.take_log().into_iter().map(|line| (after, line)));
-    }
-    let shown: Vec<String> = asked.iter().map(|(after, line)| format!("{after} {line}")).collect();
     let expected = [
         "10 read Secret/gone@n",
         "10 delete Pod/p@n Background",
@@ -373,7 +340,7 @@ fn conflicts_wait_longer_each_time_until_only_the_uid_counts() {
         "40 read Pod/p@n",
         "40 delete Pod/p@n Background uid-only",
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(bench.requests_within(10_000), expected);
 }
 
 /// The references that stay are written as they were read, with each value of each field.

@@ -315,11 +315,7 @@ fn an_event_that_a_read_has_to_confirm_is_progress() {
 #[test]
 fn a_list_that_no_owner_needs_any_more_is_not_made() {
     let gathers = 1_000;
-    let mut bench = Bench::with(Config {
-        barrier_quiet_milliseconds: gathers,
-        barrier_gathers_milliseconds: gathers,
-        ..Config::default()
-    });
+    let mut bench = Bench::gathering(gathers);
     bench.log_barriers = true;
     bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).drain();
     bench.delete("Secret/a@n", Foreground).run_for(1);

@@ -142,7 +142,7 @@ impl Engine {
         version: ResourceVersion,
     ) {
         let at = self.graph.resource(node);
-        if at != resource && self.is_served(at) {
+        if at != resource {
             // Another view has lost the object: it may have been deleted, or be hidden from us there. Its own resource decides.
             if self.views.get(&node) == Some(&resource) {
                 self.views.remove(&node);

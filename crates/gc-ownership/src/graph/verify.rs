@@ -34,6 +34,11 @@ impl Graph {
             if self.has(id, Flag::OBSERVED) && self.resource(id) == NO_RESOURCE {
                 broken.push(format!("node {id} is there without a resource"));
             }
+            if self.has(id, Flag::OBSERVED)
+                && self.resources.get(self.resource(id)).is_some_and(|state| !state.served)
+            {
+                broken.push(format!("node {id} is there and its resource is not served"));
+            }
             let node = self.nodes.get(id);
             if node.namespace != CLUSTER {
                 *namespaces.entry(node.namespace).or_default() += 1;
@@ -175,6 +180,13 @@ mod tests {
                 ],
             ),
             (|graph| graph.nodes.get_mut(A).resource = NO_RESOURCE, &["node 0 is there without a resource"]),
+            (
+                |graph| graph.resources.get_mut(0).unwrap().served = false,
+                &[
+                    "node 0 is there and its resource is not served",
+                    "node 1 is there and its resource is not served",
+                ],
+            ),
             (
                 |graph| graph.edges.get_mut(FIRST).dependent = A,
                 &[

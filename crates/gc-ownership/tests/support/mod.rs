@@ -112,6 +112,11 @@ pub fn object(text: &str, owners: &[&str]) -> ObservedObject {
     }
 }
 
+/// Returns an object in this version.
+pub fn at(version: u64, object: ObservedObject) -> ObservedObject {
+    ObservedObject { resource_version: ResourceVersion(version), ..object }
+}
+
 pub fn show_request(request: &Request) -> String {
     match request {
         Request::Delete { key, resource_version, policy, .. } => {
@@ -210,6 +215,26 @@ impl Bench {
             self.engine.handle(Event::Observed(object));
         }
         self.engine.handle(Event::Synced { resource: id, resource_version: self.model.version() });
+        self.check();
+    }
+
+    /// Creates such a bench, on which barriers wait for this long.
+    pub fn gathering(milliseconds: i64) -> Self {
+        Self::with(Config {
+            barrier_quiet_milliseconds: milliseconds,
+            barrier_gathers_milliseconds: milliseconds,
+            ..Config::default()
+        })
+    }
+
+    /// Delivers a complete list that consists of these objects and claims a version.
+    pub fn list(&mut self, kind: &str, objects: &[ObservedObject], version: u64) {
+        let resource = resource(kind);
+        self.engine.handle(Event::ListStarted(resource));
+        for object in objects {
+            self.engine.handle(Event::Observed(object.clone()));
+        }
+        self.engine.handle(Event::Synced { resource, resource_version: ResourceVersion(version) });
         self.check();
     }
 
@@ -357,6 +382,30 @@ impl Bench {
         self.engine.handle(Event::Tick(Timestamp(end)));
         self.drain();
         self
+    }
+
+    /// Performs effects up to the removal of a finalizer, which it returns.
+    pub fn next_finalizer_removal(&mut self) -> Effect {
+        loop {
+            let effect = self.next_effect().unwrap();
+            if matches!(effect.request, Request::RemoveFinalizer { .. }) {
+                return effect;
+            }
+            self.perform(&effect);
+        }
+    }
+
+    /// Advances the time by this much, and returns the requests on the way, each with the milliseconds that had passed.
+    pub fn requests_within(&mut self, milliseconds: i64) -> Vec<String> {
+        let begun = self.now;
+        let mut requests = Vec::new();
+        self.drain();
+        while self.now <= begun + milliseconds {
+            let after = self.now - begun;
+            requests.extend(self.take_log().into_iter().map(|line| format!("{after} {line}")));
+            self.run_for(1);
+        }
+        requests
     }
 
     /// Returns the existing objects, with owners, as `Kind/name@namespace[owners]`, `-` in front if terminating.
