@@ -509,3 +509,16 @@ fn after_prefix(prefix: &str) -> Vec<u8> {
     }
     end
 }
+
+#[cfg(test)]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "shared with the integration tests"
+)]
+#[path = "../tests/support/impostor.rs"]
+mod impostor;
+#[cfg(test)]
+mod tests;

@@ -228,4 +228,122 @@ mod tests {
             assert_eq!(reader.read(response(true, vec![second])).is_err(), is_refused, "{excess}");
         }
     }
+
+    fn stored(key: &str, mod_revision: i64) -> protocol::KeyValue {
+        let (key, value) = (key.into(), b"v".to_vec());
+        protocol::KeyValue { key, mod_revision, version: 1, value, ..protocol::KeyValue::default() }
+    }
+
+    fn found(kvs: Vec<protocol::KeyValue>, count: i64) -> RangeResponse {
+        let header = Some(protocol::ResponseHeader { revision: 10, ..protocol::ResponseHeader::default() });
+        RangeResponse { header, kvs, count }
+    }
+
+    /// Keys outside the range or beyond the limit, of the future, twice or in another order are refused.
+    #[test]
+    fn the_answer_to_a_range_is_of_the_keys_that_were_asked_for() {
+        let list = |limit| RangeRequest {
+            key: "d/b".into(),
+            range_end: "d/d".into(),
+            limit,
+            ..RangeRequest::default()
+        };
+        let one = || RangeRequest { key: "d/b".into(), ..RangeRequest::default() };
+        let count = || RangeRequest { count_only: true, ..list(9) };
+        let two = || vec![stored("d/b", 5), stored("d/c", 10)];
+        let at = |revision| Some(Revision(revision));
+        let rows = [
+            ("all", list(2), found(two(), 2), None, Some((2, 2, 10))),
+            ("a page", list(2), found(two(), 7), None, Some((2, 7, 10))),
+            ("no limit", list(0), found(two(), 2), None, Some((2, 2, 10))),
+            ("a limit below none", list(-1), found(two(), 2), None, Some((2, 2, 10))),
+            ("more than the limit", list(1), found(two(), 2), None, None),
+            ("more than it counts", list(2), found(two(), 1), None, None),
+            ("fewer than none", list(2), found(vec![], -1), None, None),
+            ("before the range", list(2), found(vec![stored("d/a", 5)], 1), None, None),
+            ("at the end of the range", list(2), found(vec![stored("d/d", 5)], 1), None, None),
+            ("another order", list(2), found(two().into_iter().rev().collect(), 2), None, None),
+            ("twice", list(2), found(vec![stored("d/b", 5), stored("d/b", 5)], 2), None, None),
+            ("one", one(), found(vec![stored("d/b", 5)], 1), None, Some((1, 1, 10))),
+            ("none", one(), found(vec![], 0), None, Some((0, 0, 10))),
+            ("two of one", one(), found(two(), 2), None, None),
+            ("another", one(), found(vec![stored("d/c", 5)], 1), None, None),
+            ("a count", count(), found(vec![], 7), None, Some((0, 7, 10))),
+            ("keys for a count", count(), found(two(), 2), None, None),
+            ("at a revision", list(2), found(vec![stored("d/b", 6)], 1), at(6), Some((1, 1, 6))),
+            ("after the revision", list(2), found(vec![stored("d/b", 7)], 1), at(6), None),
+            ("of the future", list(2), found(vec![stored("d/b", 11)], 1), None, None),
+            ("of no revision", list(2), found(vec![stored("d/b", 0)], 1), None, None),
+            ("no header", list(2), RangeResponse { header: None, ..found(two(), 2) }, None, None),
+        ];
+        for (name, request, answer, at, expected) in rows {
+            let read = range("d", &request, answer, at);
+            let summary = read.as_ref().ok().map(|read| (read.items.len(), read.count, read.revision.0));
+            assert_eq!(summary, expected, "{name}: {read:?}");
+            assert!(read.is_ok() || matches!(read, Err(StorageError::Broken(_))), "{name}: {read:?}");
+        }
+        let read = range("d", &one(), found(vec![stored("d/b", 5)], 1), None).unwrap();
+        assert_eq!(read.items, [convert::item("/b".into(), stored("d/b", 5))]);
+        assert_eq!(item_bytes(&read.items[0]), 3);
+        let other = range("e", &one(), found(vec![stored("d/b", 5)], 1), None).unwrap();
+        assert_eq!((other.items, other.count), (Vec::new(), 1), "it is not of the data");
+    }
+
+    #[test]
+    fn pages_count_down_to_nothing() {
+        let page = |items: usize, count| {
+            let item = |number: usize| convert::item(format!("/{number}").into(), stored("d", 5));
+            FetchedRange { items: (0..items).map(item).collect(), count, revision: Revision(10) }
+        };
+        let rows = [
+            (page(2, 2), None, Some(0)),
+            (page(2, 5), None, Some(3)),
+            (page(2, 3), Some(3), Some(1)),
+            (page(2, 3), Some(4), None),
+            (page(0, 0), None, Some(0)),
+            (page(0, 1), None, None),
+        ];
+        for (page, before, expected) in rows {
+            assert_eq!(remaining(&page, before).ok(), expected, "{page:?} after {before:?}");
+        }
+    }
+
+    #[test]
+    fn a_watch_that_is_canceled_or_created_has_no_changes() {
+        let mut reader = WatchReader::new(Revision(4));
+        let created = WatchResponse { created: true, ..response(false, vec![event(9, "a")]) };
+        assert!(matches!(reader.read(created).unwrap(), Step::Nothing));
+        let canceled = |compact_revision| WatchResponse {
+            canceled: true,
+            compact_revision,
+            cancel_reason: "no access".to_owned(),
+            ..WatchResponse::default()
+        };
+        let error = |response| WatchReader::new(Revision(4)).read(response).err();
+        let compacted = StorageError::Compacted { requested: Revision(4), oldest: Revision(8) };
+        assert_eq!(error(canceled(8)), Some(compacted));
+        let refused = StorageError::Unavailable("watch refused: no access".to_owned());
+        assert_eq!(error(canceled(0)), Some(refused));
+        let header = Some(protocol::ResponseHeader { revision: 7, ..protocol::ResponseHeader::default() });
+        let progress = WatchResponse { header, ..WatchResponse::default() };
+        assert_eq!(keys(reader.read(progress).unwrap()), (vec![], 7));
+    }
+
+    /// While a revision is incomplete, a response without events is no progress beyond it.
+    #[test]
+    fn an_incomplete_revision_is_completed_by_an_empty_response() {
+        let mut reader = WatchReader::new(Revision(4));
+        assert_eq!(keys(reader.read(response(true, vec![event(5, "a")])).unwrap()), (vec![], 0));
+        assert_eq!(keys(reader.read(response(false, vec![])).unwrap()), (vec!["a".to_owned()], 5));
+    }
+
+    #[test]
+    fn an_event_takes_both_of_its_values() {
+        let kv = |value: &str| Some(protocol::KeyValue { value: value.into(), ..stored("key", 5) });
+        let event = |kv, prev_kv| Event { kv, prev_kv, ..Event::default() };
+        let rows = [(event(None, None), 0), (event(kv("four"), None), 135), (event(kv("four"), kv("")), 266)];
+        for (event, expected) in rows {
+            assert_eq!(size(&event), expected, "{event:?}");
+        }
+    }
 }

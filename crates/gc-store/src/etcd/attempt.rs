@@ -174,7 +174,10 @@ mod tests {
         let mixed = transaction(&[("a", 4)], vec![put("a", "mine"), Write::Delete("absent".into())]);
         let mine = |revision, replaced| change(revision, "a", Some("mine"), replaced);
         let unguarded = transaction(&[], vec![Write::Delete("a".into())]);
-        let cases: [(&str, &Transaction, Vec<Arc<Change>>, &[u64]); 13] = [
+        let none = transaction(&[("absent", 0)], vec![Write::Delete("absent".into())]);
+        let beside = |guard| transaction(&[("b", guard)], vec![put("a", "mine"), Write::Delete("b".into())]);
+        let (absent, present) = (beside(0), beside(3));
+        let cases: [(&str, &Transaction, Vec<Arc<Change>>, &[u64]); 16] = [
             ("created", &creation, vec![mine(5, 0)], &[5]),
             ("then replaced", &creation, vec![mine(5, 0), change(6, "a", Some("x"), 5)], &[5]),
             ("then deleted", &creation, vec![mine(5, 0), change(6, "a", None, 5)], &[5]),
@@ -193,6 +196,9 @@ mod tests {
                 &[5, 7],
             ),
             ("nothing", &creation, vec![], &[]),
+            ("what is absent, beside another's change", &none, vec![mine(5, 4)], &[]),
+            ("with a deletion that had nothing to do", &absent, vec![mine(5, 4)], &[5]),
+            ("without its deletion", &present, vec![mine(5, 4)], &[]),
         ];
         for (name, transaction, changes, expected) in cases {
             let expected: Vec<Revision> = expected.iter().copied().map(Revision).collect();

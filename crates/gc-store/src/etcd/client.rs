@@ -291,6 +291,9 @@ fn tls_config(tls: Option<&EtcdTls>) -> ClientTlsConfig {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+    use super::super::impostor::{Body, Impostor, Responder, refusal, script, whole};
+    use super::super::protocol::ResponseHeader;
     use super::*;
 
     #[test]
@@ -302,6 +305,9 @@ mod tests {
         let rows = [
             ("127.0.0.1:2379", &plain, Ok("http")),
             ("http://127.0.0.1:2379", &plain, Ok("http")),
+            ("127.0.0.1:2379", &tls, Ok("https")),
+            ("https://127.0.0.1:2379", &tls, Ok("https")),
+            ("https://127.0.0.1:2379", &plain, Ok("https")),
             (
                 "http://127.0.0.1:2379",
                 &tls,
@@ -317,5 +323,102 @@ mod tests {
             let scheme = made.as_ref().map(|made| made.uri().scheme_str().unwrap_or_default());
             assert_eq!(scheme.map_err(Clone::clone), expected, "{url}");
         }
+    }
+
+    fn range(cluster_id: u64, raft_term: u64) -> Body {
+        let header = Some(ResponseHeader { cluster_id, raft_term, revision: 10 });
+        whole(&RangeResponse { header, ..RangeResponse::default() })
+    }
+
+    /// A member is healthy if it answers, even by a refusal, and belongs to the cluster of the others.
+    #[tokio::test]
+    async fn the_health_of_a_member_is_what_it_answers_to_a_probe() {
+        let (unavailable, denied) = (14, 7);
+        let rows: [(&str, Body, Health, u64); 6] = [
+            ("an answer", range(7, 5), Health::Up, 5),
+            ("another cluster", range(8, 5), Health::Down, 0),
+            ("no header", whole(&RangeResponse::default()), Health::Up, 0),
+            ("no access", refusal(denied, "etcdserver: permission denied"), Health::Up, 0),
+            ("no leader", refusal(unavailable, "etcdserver: no leader"), Health::Leaderless, 0),
+            ("a broken connection", refusal(unavailable, "broken"), Health::Down, 0),
+        ];
+        for (name, answer, expected, term) in rows {
+            let impostor = Impostor::start([("Range", script([answer]))].into());
+            let endpoint = endpoint(&impostor.endpoint(), &EtcdOptions::default()).unwrap();
+            let members = Members::new(vec![Member::new(endpoint.connect_lazy())]);
+            let [member] = members.all() else { unreachable!() };
+            assert!(members.admit(member, 7));
+            assert_eq!(health(&members, member, b"probed").await, expected, "{name}");
+            assert_eq!(members.term(), term, "{name}");
+            let probed =
+                RangeRequest { key: b"probed".to_vec(), count_only: true, ..RangeRequest::default() };
+            assert_eq!(impostor.requests::<RangeRequest>("Range"), [probed], "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn endpoints_of_different_clusters_are_refused_and_silent_ones_are_not() {
+        let broken = || refusal(14, "broken");
+        let rows: [(&str, Vec<Body>, bool); 4] = [
+            ("one cluster", vec![range(7, 1), range(7, 1)], true),
+            ("two clusters", vec![range(7, 1), range(8, 1)], false),
+            ("one that does not answer", vec![range(7, 1), broken()], true),
+            ("one alone", vec![range(7, 1)], true),
+        ];
+        for (name, answers, expected) in rows {
+            let start = |answer: Body| Impostor::start([("Range", script([answer]))].into());
+            let impostors: Vec<Impostor> = answers.into_iter().map(start).collect();
+            let members = impostors.iter().map(|impostor| {
+                let endpoint = endpoint(&impostor.endpoint(), &EtcdOptions::default()).unwrap();
+                Member::new(endpoint.connect_lazy())
+            });
+            let members = Arc::new(Members::new(members.collect()));
+            let client = EtcdClient { members, probe_key: b"probed".as_slice().into() };
+            assert_eq!(client.check_clusters().await.is_ok(), expected, "{name}");
+            // With a single endpoint, there is nothing to compare.
+            let asked = impostors.iter().map(|impostor| impostor.asked("Range")).sum::<usize>();
+            assert_eq!(asked, if impostors.len() > 1 { 2 } else { 0 }, "{name}");
+        }
+    }
+
+    /// One member has no other to be compared with.
+    #[tokio::test]
+    async fn several_members_are_probed_while_the_client_lives() {
+        let start = |_| Impostor::start([("Range", Arc::new(|_: &[u8]| range(7, 1)) as Responder)].into());
+        let impostors = [0, 1, 2].map(start);
+        let connect = |impostors: &[Impostor]| {
+            let endpoints: Vec<String> = impostors.iter().map(Impostor::endpoint).collect();
+            EtcdClient::new(&endpoints, &EtcdOptions::default(), "probed").unwrap()
+        };
+        let (two, one) = (connect(&impostors[..2]), connect(&impostors[2..]));
+        while impostors[..2].iter().any(|impostor| impostor.asked("Range") < 3) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!((two.members.term(), impostors[2].asked("Range")), (1, 0));
+        let members = Arc::downgrade(&two.members);
+        drop((two, one));
+        while members.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_etcd_is_no_broken_connection() {
+        let status = |message: &str| CallError::Status(Status::unavailable(message));
+        let rows = [
+            (status("etcdserver: no leader"), true),
+            (status("the etcdserver: is gone"), false),
+            (CallError::Silent, false),
+            (CallError::LeaderChanged, false),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(error.is_of_etcd(), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn without_an_endpoint_there_is_no_client() {
+        let made = EtcdClient::new(&[], &EtcdOptions::default(), "key").err().map(|error| error.to_string());
+        assert_eq!(made.as_deref(), Some("no endpoint is given"));
     }
 }

@@ -73,3 +73,6 @@ async fn turn(
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

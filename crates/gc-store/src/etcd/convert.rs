@@ -143,4 +143,86 @@ mod tests {
         }
         assert_eq!(Refusal::of(&CallError::Endpoint("no URL".to_owned())), broken("no URL"));
     }
+
+    #[test]
+    fn revisions_are_never_negative_and_never_the_newest_by_accident() {
+        for (etcd, ours) in [(-1, 0), (0, 0), (1, 1), (i64::MAX, 1 << 63)] {
+            let ours = if etcd == i64::MAX { ours - 1 } else { ours };
+            assert_eq!(revision(etcd), Revision(ours));
+            let header = ResponseHeader { revision: etcd, ..ResponseHeader::default() };
+            assert_eq!(made_at(Some(&header)), Revision(ours));
+        }
+        assert_eq!(made_at(None), Revision(0));
+        for (ours, etcd) in [(0, 1), (1, 1), (2, 2), (u64::MAX, i64::MAX)] {
+            assert_eq!(to_etcd(Revision(ours)), etcd);
+        }
+    }
+
+    /// An error with a cause, whose texts may be the same.
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Outer(&'static str, #[source] Option<Box<Outer>>);
+
+    #[test]
+    fn an_error_is_described_with_the_causes_that_it_does_not_name() {
+        let caused = |text, cause| Outer(text, Some(Box::new(cause)));
+        let rows = [
+            (Outer("broken", None), "broken"),
+            (caused("broken", Outer("too late", None)), "broken: too late"),
+            (caused("broken: too late", Outer("too late", None)), "broken: too late"),
+            (caused("broken", caused("broken", Outer("too\nlate", None))), "broken: too late"),
+        ];
+        for (error, expected) in rows {
+            let described = describe(&CallError::Status(Status::from_error(Box::new(error))));
+            assert_eq!(described, expected);
+        }
+        assert_eq!(describe(&CallError::Silent), "the member of etcd does not answer");
+        assert_eq!(describe(&CallError::LeaderChanged), "the leader of etcd has changed");
+    }
+
+    fn stored(key: &str, version: i64) -> protocol::KeyValue {
+        let (create_revision, mod_revision) = (3, 7);
+        protocol::KeyValue { key: key.into(), create_revision, mod_revision, version, value: b"v".to_vec() }
+    }
+
+    #[test]
+    fn an_event_becomes_a_change_if_it_is_of_data_and_has_its_previous_value() {
+        let event = |kind: EventType, kv: Option<protocol::KeyValue>, prev_kv| Event {
+            r#type: kind.into(),
+            kv,
+            prev_kv,
+        };
+        let changed = |value: Option<&'static str>, previous| {
+            let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+            Ok(Some(Change { revision: Revision(7), key: "/a".into(), value, previous }))
+        };
+        let before = || Some(item("/a".into(), stored("d/a", 1)));
+        let compacted = || Err(StorageError::Compacted { requested: Revision(6), oldest: Revision(7) });
+        let (put, delete) = (EventType::Put, EventType::Delete);
+        let rows = [
+            ("nothing", event(put, None, None), Ok(None)),
+            ("another key", event(put, Some(stored("e/a", 1)), None), Ok(None)),
+            ("created", event(put, Some(stored("d/a", 1)), None), changed(Some("v"), None)),
+            (
+                "changed",
+                event(put, Some(stored("d/a", 2)), Some(stored("d/a", 1))),
+                changed(Some("v"), before()),
+            ),
+            ("changed from what is gone", event(put, Some(stored("d/a", 2)), None), compacted()),
+            (
+                "deleted",
+                event(delete, Some(stored("d/a", 0)), Some(stored("d/a", 1))),
+                changed(None, before()),
+            ),
+            ("deleted from what is gone", event(delete, Some(stored("d/a", 0)), None), compacted()),
+        ];
+        for (name, event, expected) in rows {
+            assert_eq!(change("d", event), expected, "{name}");
+        }
+        let garbled = protocol::KeyValue { key: b"d\xff".to_vec(), ..protocol::KeyValue::default() };
+        assert_eq!(
+            change("d", event(put, Some(garbled), None)),
+            Err(StorageError::Broken("etcd holds a key under d that is not UTF-8".to_owned()))
+        );
+    }
 }

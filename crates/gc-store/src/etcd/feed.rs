@@ -52,6 +52,13 @@ struct Window {
     until: Revision,
 }
 
+/// Changes that a watcher reads before it joins.
+#[derive(Debug, Default)]
+struct Missed {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+}
+
 impl Feed {
     /// Creates a feed that begins after the revision of a mark.
     pub(super) fn new(names: Names, mark: Revision, history: HistoryOptions, watch_lag: usize) -> Self {
@@ -194,15 +201,15 @@ impl Feed {
         after: Revision,
         patience: Duration,
     ) -> Result<HubStream, StorageError> {
-        let mut missed = VecDeque::new();
+        let mut missed = Missed::default();
         let mut reached = after;
-        let (mut missed_bytes, mut reader, mut stream) = (0, WatchReader::new(after), None);
+        let (mut reader, mut stream) = (WatchReader::new(after), None);
         let ends = tokio::time::Instant::now() + patience * CATCH_UP_RESPONSES;
         loop {
             {
                 let window = lock(&self.window);
                 if window.from <= reached {
-                    return Ok(self.subscribe(&window, prefix, reached, missed));
+                    return Ok(self.subscribe(&window, prefix, reached, missed.changes));
                 }
             }
             let stream = match &mut stream {
@@ -221,17 +228,16 @@ impl Feed {
             match reader.read(response)? {
                 Step::Events(events, until) => {
                     let changes = self.changes(events)?.into_iter();
-                    for change in changes.filter(|change| change.key.starts_with(prefix)) {
-                        missed_bytes += size(&change);
-                        missed.push_back(change);
-                    }
+                    changes
+                        .filter(|change| change.key.starts_with(prefix))
+                        .for_each(|change| missed.add(change));
                     reached = until;
                 }
                 Step::Progress(until) => reached = until,
                 Step::Nothing => {}
             }
-            if missed.len() > CATCH_UP.0 || missed_bytes > CATCH_UP.1 {
-                return Err(StorageError::Lagged { limit: missed.len() });
+            if missed.is_too_much() {
+                return Err(StorageError::Lagged { limit: missed.changes.len() });
             }
             if tokio::time::Instant::now() >= ends {
                 return Err(StorageError::Unavailable("etcd did not send its history in time".to_owned()));
@@ -258,6 +264,18 @@ impl Window {
             self.bytes -= size(&change);
         }
         self.from = self.from.max(revision);
+    }
+}
+
+impl Missed {
+    fn add(&mut self, change: Arc<Change>) {
+        self.bytes += size(&change);
+        self.changes.push_back(change);
+    }
+
+    /// Reports whether the watcher has to list again instead.
+    fn is_too_much(&self) -> bool {
+        self.changes.len() > CATCH_UP.0 || self.bytes > CATCH_UP.1
     }
 }
 
@@ -299,3 +317,6 @@ fn failed(error: &CallError) -> StorageError {
         _ => StorageError::Unavailable(describe(error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,3 +123,6 @@ fn are_met(transaction: &Transaction, present: &[Option<KeyValue>]) -> bool {
         found.as_ref().map_or(Revision(0), |found| found.mod_revision) == condition.mod_revision
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ impl EtcdStorage {
         Ok(found.filter(|found| found.value == signature.as_bytes()).map(|found| found.mod_revision))
     }
 }
+
+#[cfg(test)]
+mod tests;

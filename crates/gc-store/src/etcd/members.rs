@@ -201,6 +201,12 @@ impl Members {
         self.term.send_if_modified(|known| std::mem::replace(known, term.max(*known)) < term);
     }
 
+    /// Returns the newest known term; 0 if none is.
+    #[cfg(test)]
+    pub(super) fn term(&self) -> u64 {
+        *self.term.borrow()
+    }
+
     /// Waits until a request at a member can no longer be answered, or not soon. A write that a follower has sent to a leader that
     /// died is lost, and the follower waits five seconds for it.
     pub(super) fn lost(&self, member: &Member) -> impl Future<Output = CallError> + use<> {
@@ -338,6 +344,7 @@ mod tests {
     use super::super::client::EtcdClient;
     use super::super::protocol::RangeRequest;
     use super::*;
+    use tonic::Status;
 
     /// Returns members to which no requests are actually sent.
     fn members(healths: [Health; 3]) -> Members {
@@ -458,5 +465,206 @@ mod tests {
         let client = EtcdClient::new(&[format!("http://{free}")], &options, "key").unwrap();
         let error = client.range(RangeRequest::default()).await.unwrap_err();
         assert_eq!(Trouble::of(&error), Some(Trouble::NotPerformed), "{error:?}");
+    }
+
+    /// Returns an error after which a request certainly was not performed.
+    fn not_performed() -> CallError {
+        CallError::Status(Status::from_error(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused))))
+    }
+
+    fn refusal(code: Code, message: &str) -> CallError {
+        CallError::Status(Status::new(code, message))
+    }
+
+    #[test]
+    fn trouble_is_what_another_member_might_not_have() {
+        let of = |kind| CallError::Status(Status::from_error(Box::new(io::Error::from(kind))));
+        let rows = [
+            (of(io::ErrorKind::ConnectionRefused), Some(Trouble::NotPerformed)),
+            (of(io::ErrorKind::HostUnreachable), Some(Trouble::NotPerformed)),
+            (of(io::ErrorKind::NetworkUnreachable), Some(Trouble::NotPerformed)),
+            (of(io::ErrorKind::BrokenPipe), Some(Trouble::Unknown)),
+            (CallError::Silent, Some(Trouble::Unknown)),
+            (CallError::LeaderChanged, Some(Trouble::Unknown)),
+            (CallError::Endpoint("no URL".to_owned()), None),
+            (refusal(Code::Unavailable, "etcdserver: no leader"), Some(Trouble::NoLeader)),
+            (refusal(Code::Unavailable, "etcdserver: leader changed"), Some(Trouble::Unknown)),
+            (refusal(Code::Cancelled, ""), Some(Trouble::Unknown)),
+            (refusal(Code::DeadlineExceeded, ""), Some(Trouble::Unknown)),
+            (refusal(Code::Unknown, "no leader"), Some(Trouble::Unknown)),
+            (refusal(Code::Internal, ""), Some(Trouble::Unknown)),
+            (refusal(Code::OutOfRange, ""), None),
+            (refusal(Code::PermissionDenied, ""), None),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(Trouble::of(&error), expected, "{error:?}");
+            let Some(trouble) = expected else { continue };
+            assert!(trouble.allows(Repeat::Harmless));
+            assert_eq!(trouble.allows(Repeat::Harmful), trouble != Trouble::Unknown, "{error:?}");
+        }
+    }
+
+    /// A request is repeated as long as that is harmless and not in vain.
+    #[tokio::test]
+    async fn a_request_continues_at_other_members_if_it_may() {
+        use Health::{Down, Leaderless, Up};
+        let leaderless = || refusal(Code::Unavailable, "etcdserver: no leader");
+        let elected = || refusal(Code::Unavailable, "etcdserver: leader changed");
+        let denied = || refusal(Code::PermissionDenied, "etcdserver: permission denied");
+        type Row = (&'static str, usize, Repeat, fn() -> CallError, Option<bool>, Health);
+        let rows: [Row; 13] = [
+            ("refused", 3, Repeat::Harmless, denied, None, Up),
+            ("refused alone", 1, Repeat::Harmless, denied, None, Up),
+            ("not performed", 3, Repeat::Harmful, not_performed, Some(false), Down),
+            ("not performed alone", 1, Repeat::Harmless, not_performed, None, Up),
+            ("no leader", 3, Repeat::Harmful, leaderless, Some(false), Leaderless),
+            ("no leader alone", 1, Repeat::Harmful, leaderless, Some(false), Up),
+            ("silent", 3, Repeat::Harmless, || CallError::Silent, Some(true), Down),
+            ("silent alone", 1, Repeat::Harmless, || CallError::Silent, Some(true), Up),
+            ("silent and harmful", 3, Repeat::Harmful, || CallError::Silent, None, Down),
+            ("silent, harmful and alone", 1, Repeat::Harmful, || CallError::Silent, None, Up),
+            ("of a former leader", 3, Repeat::Harmless, || CallError::LeaderChanged, Some(true), Up),
+            ("of a former leader, and harmful", 3, Repeat::Harmful, || CallError::LeaderChanged, None, Up),
+            ("during an election", 3, Repeat::Harmless, elected, Some(true), Leaderless),
+        ];
+        for (name, count, repeat, error, expected, health) in rows {
+            let mut members = members([Up; 3]);
+            members.list.truncate(count);
+            let attempts = AtomicUsize::new(0);
+            let answer = members.ask(repeat, |_| {
+                let is_first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
+                async move { if is_first { Err(error()) } else { Ok(()) } }
+            });
+            assert_eq!(answer.await.ok().map(|((), is_repeated)| is_repeated), expected, "{name}");
+            assert_eq!(attempts.load(Ordering::Relaxed), 1 + usize::from(expected.is_some()), "{name}");
+            if count > 1 {
+                assert_eq!(healths(&members), [health, Up, Up], "{name}");
+            }
+        }
+    }
+
+    /// Beyond the time of an election, all members are asked once.
+    #[tokio::test]
+    async fn a_request_is_given_up_when_no_member_has_answered_for_long() {
+        let members = members([Health::Up; 3]);
+        *lock(&members.answered) = Instant::now().checked_sub(ELECTION).unwrap();
+        let attempts = AtomicUsize::new(0);
+        let answer: Result<((), bool), _> = members
+            .ask(Repeat::Harmless, |_| {
+                attempts.fetch_add(1, Ordering::Relaxed);
+                async { Err(CallError::Silent) }
+            })
+            .await;
+        assert!(matches!(answer, Err(CallError::Silent)), "{answer:?}");
+        assert_eq!(attempts.into_inner(), 3);
+        assert_eq!(healths(&members), [Health::Down; 3]);
+        // A refusal is an answer.
+        let refused: Result<((), bool), _> =
+            members.ask(Repeat::Harmless, |_| async { Err(refusal(Code::PermissionDenied, "denied")) }).await;
+        assert!(refused.is_err() && members.is_electing());
+        *lock(&members.answered) = Instant::now().checked_sub(ELECTION).unwrap();
+        members.ask(Repeat::Harmless, |_| async { Ok(()) }).await.unwrap();
+        assert!(members.is_electing());
+        assert_eq!(healths(&members).iter().filter(|health| **health == Health::Up).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_repeated_for_as_long_as_an_election_may_take_and_no_longer() {
+        let mut members = members([Health::Up; 3]);
+        members.list.truncate(1);
+        let attempts = AtomicUsize::new(0);
+        let begun = Instant::now();
+        let answer: Result<((), bool), _> = members
+            .ask(Repeat::Harmless, |_| {
+                attempts.fetch_add(1, Ordering::Relaxed);
+                members.note_answer();
+                async { Err(refusal(Code::Unavailable, "etcdserver: no leader")) }
+            })
+            .await;
+        assert!(answer.is_err());
+        assert_eq!(attempts.into_inner(), 60);
+        assert!(begun.elapsed() >= ROUND_PAUSE * 59, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn members_are_used_in_turn() {
+        let members = members([Health::Up; 3]);
+        let first = |members: &Members| {
+            let ordered = members.order(0);
+            (0..3).find(|number| is(members, *number, ordered[0])).unwrap()
+        };
+        assert_eq!([first(&members), first(&members), first(&members), first(&members)], [0, 1, 2, 0]);
+        members.next.store(usize::MAX, Ordering::Relaxed);
+        assert_eq!(members.order(0).len(), 3, "the counter wraps around");
+    }
+
+    #[tokio::test]
+    async fn a_member_of_another_cluster_is_not_asked() {
+        let members = members([Health::Up; 3]);
+        let [first, second, third] = members.all() else { unreachable!() };
+        assert!(members.admit(first, 7) && members.admit(second, 7));
+        assert!(!members.admit(third, 8) && !members.admit(third, 8));
+        let asked = members.order(0);
+        assert!(asked.len() == 2 && !asked.iter().any(|member| is(&members, 2, member)));
+        // It may be replaced by one of the cluster.
+        assert!(members.admit(third, 7));
+        assert_eq!(members.order(0).len(), 3);
+        for member in members.all() {
+            members.admit(member, 8);
+        }
+        let error = members.ask(Repeat::Harmless, |_| async { Ok(()) }).await.unwrap_err();
+        assert_eq!(error.to_string(), "no endpoint is of the etcd cluster of the start");
+    }
+
+    /// Polls a future once.
+    fn is_over(future: std::pin::Pin<&mut impl Future<Output = CallError>>) -> Option<CallError> {
+        match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(error) => Some(error),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_lost_with_its_member_and_with_the_leader_that_it_had() {
+        let members = members([Health::Up; 3]);
+        let member = &members.all()[0];
+        // The first known term is not a new one, and terms do not go back.
+        let mut lost = std::pin::pin!(members.lost(member));
+        assert!(is_over(lost.as_mut()).is_none());
+        for term in [4, 4, 3] {
+            members.note_term(term);
+            assert_eq!(members.term(), 4);
+            assert!(is_over(lost.as_mut()).is_none());
+        }
+        let mut lost = std::pin::pin!(members.lost(member));
+        assert!(is_over(lost.as_mut()).is_none());
+        members.note_term(5);
+        // A new leader may still perform it.
+        assert!(is_over(lost.as_mut()).is_none());
+        assert!(matches!(lost.await, CallError::LeaderChanged));
+        let mut lost = std::pin::pin!(members.lost(member));
+        assert!(is_over(lost.as_mut()).is_none());
+        for health in [Health::Leaderless, Health::Up] {
+            member.set(health);
+            assert!(is_over(lost.as_mut()).is_none(), "{health:?}");
+        }
+        member.set(Health::Down);
+        assert!(matches!(is_over(lost.as_mut()), Some(CallError::Silent)));
+        // A member that is known not to answer is given a moment.
+        let begun = Instant::now();
+        assert!(matches!(members.lost(member).await, CallError::Silent));
+        assert!(begun.elapsed() >= MOMENT, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn members_that_do_not_answer_within_the_silence_are_down() {
+        let members = members([Health::Down, Health::Up, Health::Leaderless]);
+        let patience = Patience { silence: Duration::from_millis(20), lag: Duration::from_hours(1) };
+        let check = members.check(patience, |member| {
+            let is_first = is(&members, 0, member);
+            async move { if is_first { Health::Up } else { std::future::pending().await } }
+        });
+        check.await;
+        assert_eq!(healths(&members), [Health::Up, Health::Down, Health::Down]);
     }
 }

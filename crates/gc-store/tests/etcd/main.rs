@@ -6,6 +6,9 @@ mod cluster;
 mod faults;
 mod history;
 mod hostile;
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the unit tests")]
+#[path = "../support/impostor.rs"]
+mod impostor;
 mod lost;
 mod path;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
