@@ -282,3 +282,34 @@ pub(super) struct Event {
     #[prost(message, optional, tag = "3")]
     pub(super) prev_kv: Option<KeyValue>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_compares_the_version_or_the_revision() {
+        let of = |target: Target, expected| Compare {
+            target: target.into(),
+            key: b"k".to_vec(),
+            expected: Some(expected),
+        };
+        assert_eq!(Compare::version("k", 3), of(Target::Version, Expected::Version(3)));
+        assert_eq!(Compare::mod_revision("k".to_owned(), 4), of(Target::Mod, Expected::ModRevision(4)));
+    }
+
+    #[test]
+    fn only_reads_have_results() {
+        let range = RangeResponse { count: 3, ..RangeResponse::default() };
+        let operations = [
+            Some(OperationAnswer::Put(Empty {})),
+            Some(OperationAnswer::Range(range.clone())),
+            Some(OperationAnswer::Delete(Empty {})),
+            None,
+        ];
+        let responses = operations.into_iter().map(|response| ResponseOp { response }).collect();
+        let answer = TxnResponse { responses, ..TxnResponse::default() };
+        let found: Vec<Option<&RangeResponse>> = (0..5).map(|number| answer.range(number)).collect();
+        assert_eq!(found, [None, Some(&range), None, None, None]);
+    }
+}
