@@ -510,7 +510,6 @@ fn after_prefix(prefix: &str) -> Vec<u8> {
     end
 }
 
-#[cfg(test)]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -518,6 +517,7 @@ fn after_prefix(prefix: &str) -> Vec<u8> {
     clippy::unwrap_used,
     reason = "shared with the integration tests"
 )]
+#[cfg(test)]
 #[path = "../tests/support/impostor.rs"]
 mod impostor;
 #[cfg(test)]
