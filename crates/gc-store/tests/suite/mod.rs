@@ -5,6 +5,7 @@ pub mod model;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -240,13 +241,26 @@ pub fn idle_watches_hear_of_progress(store: &dyn Storage) {
     assert_eq!(next(&mut *watch), Ok(WatchItem::Change(change(revision, "/p/a", Some("1"), None))));
 }
 
+struct Notify(Sender<()>);
+
+impl Wake for Notify {
+    fn wake(self: Arc<Self>) {
+        // The test may have ended.
+        self.0.send(()).unwrap_or_default();
+    }
+}
+
+/// Without a wake-up, the change would still be delivered at the next poll, so the wake-up itself is awaited.
 pub fn a_blocked_watch_is_woken(store: &dyn Storage) {
     let mut watch = store.watch("/p/", store.revision().unwrap()).unwrap();
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(move || next_change(&mut *watch));
-        write(store, vec![put("/p/a", "1")]);
-        assert_eq!(&*waiting.join().unwrap().key, "/p/a");
-    });
+    let (sender, woken) = channel();
+    let waker = Waker::from(Arc::new(Notify(sender)));
+    while watch.poll_next(&mut Context::from_waker(&waker)).is_ready() {}
+    write(store, vec![put("/p/a", "1")]);
+    woken.recv_timeout(PATIENCE).expect("the watch is woken");
+    let found = watch.poll_next(&mut Context::from_waker(&waker));
+    let Poll::Ready(Ok(WatchItem::Change(change))) = found else { panic!("{found:?}") };
+    assert_eq!(&*change.key, "/p/a");
 }
 
 pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
