@@ -357,5 +357,18 @@ mod tests {
         }
         drop(later);
         assert_eq!(overdue(), Some(Revision(3)));
+        // What a reader holds back may be forgotten already.
+        core.write().compact(Revision(2));
+        let history = HistoryOptions { changes: 3, bytes: 1 << 20 };
+        let _earlier = core.hold(Revision(2));
+        assert_eq!(core.overdue(&core.read(), &history), None);
+    }
+
+    #[test]
+    fn crowding_is_reported_once() {
+        let core = Core::new(Mvcc::new(), 1);
+        assert!(!core.take_crowded());
+        core.is_crowded.store(true, Ordering::Relaxed);
+        assert_eq!([core.take_crowded(), core.take_crowded()], [true, false]);
     }
 }
