@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -21,7 +22,7 @@ use crate::private_files;
 /// Number of the log's last lines that are shown when the start fails.
 const SHOWN_LOG_LINES: usize = 20;
 /// Maximum time for the process to end, and the interval of the checks.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// Maximum time that a process may hold the lock before it writes its identity or after it has removed it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
@@ -115,12 +116,13 @@ impl Mark {
         file.write_all(text.as_bytes())?;
         Ok(Self(file))
     }
-}
 
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // The lock is what counts, and closing the file releases it.
+    /// Keeps the lock until the system ends the process and releases its other files, such as those of the data directory: then
+    /// `kubegc down` returns, and another server can start.
+    pub fn keep_until_exit(self) {
+        // The lock is what counts: a server that is locked and empty is ending.
         let _ = self.0.set_len(0);
+        let _descriptor = self.0.into_raw_fd();
     }
 }
 

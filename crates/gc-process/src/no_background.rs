@@ -19,6 +19,9 @@ impl Mark {
     pub fn set(_kubeconfig: &Path, _added: Option<String>) -> anyhow::Result<Self> {
         Err(refused())
     }
+
+    /// Keeps nothing.
+    pub fn keep_until_exit(self) {}
 }
 
 fn refused() -> anyhow::Error {

@@ -95,12 +95,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if !options.command.is_empty() {
         options.server.for_a_command();
     }
-    let done = gc_process::tasks::block_on(serve(&options));
+    let mut mark = None;
+    let done = gc_process::tasks::block_on(serve(&options, &mut mark));
     // Calls that still wait for a disk or a network must not delay the exit.
+    if let Some(mark) = mark {
+        mark.keep_until_exit();
+    }
     done
 }
 
-async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
+async fn serve(options: &Options, mark: &mut Option<detach::Mark>) -> anyhow::Result<ExitCode> {
     let mut ended = apiserver::stop_signals()?;
     apiserver::check_kubeconfig(&options.server)?;
     let mut catalogue = Catalogue::default();
@@ -132,7 +136,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
             stuck.follow(WatchedCluster { client, resident: None, clock: clock.clock() }, || true).boxed(),
         )
     });
-    let done = attend(options, &up, catalogue, &mut ended).await;
+    let done = attend(options, &up, catalogue, &mut ended, mark).await;
     if let Some(orders) = orders {
         orders.abort();
     }
@@ -163,6 +167,7 @@ async fn attend(
     up: &Up,
     catalogue: Catalogue,
     ended: &mut mpsc::Receiver<()>,
+    mark: &mut Option<detach::Mark>,
 ) -> anyhow::Result<ExitCode> {
     // Dropping the value removes a temporary directory.
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
@@ -179,7 +184,7 @@ async fn attend(
         return command::run(&options.command, kubeconfig.path(), ended).await;
     }
     let added = options.server.write_kubeconfig.as_ref().map(|_| up.server.credentials().server);
-    let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path(), added)).transpose()?;
+    *mark = options.detached.then(|| detach::Mark::set(kubeconfig.path(), added)).transpose()?;
     let administrator = UserInfo {
         name: ADMINISTRATOR.to_owned(),
         groups: vec!["system:masters".to_owned()],
