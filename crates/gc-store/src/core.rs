@@ -357,7 +357,7 @@ mod tests {
         }
         drop(later);
         assert_eq!(overdue(), Some(Revision(3)));
-        // What a reader holds back may be forgotten already.
+        // A revision that a reader holds may be forgotten already.
         core.write().compact(Revision(2));
         let history = HistoryOptions { changes: 3, bytes: 1 << 20 };
         let _earlier = core.hold(Revision(2));

@@ -138,8 +138,8 @@ pub(super) fn judge(transaction: &Transaction, present: &[Option<KeyValue>]) -> 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use gc_store_api::Condition;
 
+    use super::super::tests::{put, transaction};
     use super::*;
 
     fn item(key: &str, revision: u64) -> KeyValue {
@@ -151,18 +151,6 @@ mod tests {
         let previous = (replaced > 0).then(|| item(key, replaced));
         let value = value.map(|value| Bytes::from_static(value.as_bytes()));
         Arc::new(Change { revision: Revision(revision), key: key.into(), value, previous })
-    }
-
-    fn put(key: &str, value: &'static str) -> Write {
-        Write::Put(key.into(), Bytes::from_static(value.as_bytes()))
-    }
-
-    fn transaction(conditions: &[(&str, u64)], writes: Vec<Write>) -> Transaction {
-        let condition = |(key, revision): &(&str, u64)| Condition {
-            key: (*key).into(),
-            mod_revision: Revision(*revision),
-        };
-        Transaction { conditions: conditions.iter().map(condition).collect(), writes }
     }
 
     #[test]

@@ -294,6 +294,7 @@ mod tests {
     #![allow(clippy::unwrap_used)] // tests
     use super::super::impostor::{Body, Impostor, Responder, refusal, script, whole};
     use super::super::protocol::ResponseHeader;
+    use super::super::tests::{PERMISSION_DENIED, UNAVAILABLE};
     use super::*;
 
     #[test]
@@ -333,14 +334,13 @@ mod tests {
     /// A member is healthy if it answers, even by a refusal, and belongs to the cluster of the others.
     #[tokio::test]
     async fn the_health_of_a_member_is_what_it_answers_to_a_probe() {
-        let (unavailable, denied) = (14, 7);
         let rows: [(&str, Body, Health, u64); 6] = [
             ("an answer", range(7, 5), Health::Up, 5),
             ("another cluster", range(8, 5), Health::Down, 0),
             ("no header", whole(&RangeResponse::default()), Health::Up, 0),
-            ("no access", refusal(denied, "etcdserver: permission denied"), Health::Up, 0),
-            ("no leader", refusal(unavailable, "etcdserver: no leader"), Health::Leaderless, 0),
-            ("a broken connection", refusal(unavailable, "broken"), Health::Down, 0),
+            ("no access", refusal(PERMISSION_DENIED, "etcdserver: permission denied"), Health::Up, 0),
+            ("no leader", refusal(UNAVAILABLE, "etcdserver: no leader"), Health::Leaderless, 0),
+            ("a broken connection", refusal(UNAVAILABLE, "broken"), Health::Down, 0),
         ];
         for (name, answer, expected, term) in rows {
             let impostor = Impostor::start([("Range", script([answer]))].into());
@@ -358,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn endpoints_of_different_clusters_are_refused_and_silent_ones_are_not() {
-        let broken = || refusal(14, "broken");
+        let broken = || refusal(UNAVAILABLE, "broken");
         let rows: [(&str, Vec<Body>, bool); 4] = [
             ("one cluster", vec![range(7, 1), range(7, 1)], true),
             ("two clusters", vec![range(7, 1), range(8, 1)], false),

@@ -118,10 +118,8 @@ fn a_future_revision_is_an_error_that_names_the_newest() {
     let revisions: Vec<i64> =
         impostor.requests::<RangeRequest>("Range").iter().map(|request| request.revision).collect();
     assert_eq!(revisions, [12, 0, 0]);
-    assert_eq!(store.get("/a", Some(Revision(0))).unwrap_err().to_string(), {
-        let error = StorageError::Future { requested: Revision(0), newest: Revision(10) };
-        error.to_string()
-    });
+    let expected = StorageError::Future { requested: Revision(0), newest: Revision(10) };
+    assert_eq!(store.get("/a", Some(Revision(0))), Err(expected));
     assert_eq!(impostor.requests::<RangeRequest>("Range")[3].revision, 1);
 }
 

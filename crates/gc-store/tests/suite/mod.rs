@@ -241,6 +241,7 @@ pub fn idle_watches_hear_of_progress(store: &dyn Storage) {
     assert_eq!(next(&mut *watch), Ok(WatchItem::Change(change(revision, "/p/a", Some("1"), None))));
 }
 
+/// Waker that reports each wake-up.
 struct Notify(Sender<()>);
 
 impl Wake for Notify {

@@ -96,8 +96,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         options.server.for_a_command();
     }
     let mut mark = None;
+    // Calls that still wait for a disk or a network do not delay the exit.
     let done = gc_process::tasks::block_on(serve(&options, &mut mark));
-    // Calls that still wait for a disk or a network must not delay the exit.
     if let Some(mark) = mark {
         mark.keep_until_exit();
     }
