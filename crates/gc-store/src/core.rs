@@ -337,7 +337,72 @@ fn lost(item: &KeyValue) -> StorageError {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+
+    use std::sync::{OnceLock, Weak};
+
     use super::*;
+    use crate::mvcc::Loading;
+    use crate::record::OnDisk;
+
+    /// A source of which each read except the last few is in vain. It notes whether a writer could continue beside each read.
+    #[derive(Debug, Default)]
+    struct Late {
+        core: OnceLock<Weak<Core>>,
+        /// Number of reads that find another version than the wanted one.
+        in_vain: usize,
+        /// True if the history that the first read needs is discarded meanwhile.
+        compacts: bool,
+        had_writers: Mutex<Vec<bool>>,
+    }
+
+    impl ValueSource for Late {
+        fn read(&self, items: &[&KeyValue]) -> Result<Vec<Option<Bytes>>, StorageError> {
+            let core = self.core.get().and_then(Weak::upgrade).unwrap();
+            let mut reads = lock(&self.had_writers);
+            if self.compacts && reads.is_empty() {
+                let change = Change {
+                    revision: Revision(6),
+                    key: "/other".into(),
+                    value: Some("new".into()),
+                    previous: None,
+                };
+                core.publish(core.write(), &[Arc::new(change)], |_| Some(Revision(6)));
+            }
+            reads.push(core.data.try_write().is_ok());
+            Ok(vec![(reads.len() > self.in_vain).then(|| "v".into()); items.len()])
+        }
+    }
+
+    /// Writers wait for a reader only after it has read in vain several times.
+    #[test]
+    fn values_on_disk_are_read_beside_writers() {
+        let on_disk = OnDisk { create_revision: Revision(2), mod_revision: Revision(3) };
+        let key: Key = "/k".into();
+        let item = KeyValue { value: "v".into(), ..on_disk.to_unread(&key) };
+        let (found, is_lost) = (Ok(vec![item]), Err(lost(&on_disk.to_unread(&key))));
+        for (in_vain, compacts, reads, expected) in [
+            (0, false, vec![true], &found),
+            (3, false, vec![true; 4], &found),
+            (4, false, vec![true, true, true, true, false], &found),
+            (5, false, vec![true, true, true, true, false], &is_lost),
+            (1, true, vec![true, true], &found),
+        ] {
+            for is_range in [false, true] {
+                let mut data = Loading::new(Revision(5), 0);
+                data.add(Arc::clone(&key), b"v", on_disk);
+                let source = Arc::new(Late { in_vain, compacts, ..Late::default() });
+                let core = Arc::new(Core::with_source(data.finish(std::iter::empty()), 1, source.clone()));
+                source.core.set(Arc::downgrade(&core)).unwrap();
+                let read = if is_range {
+                    core.range("/k", &RangeOptions::default()).map(|answer| answer.items)
+                } else {
+                    core.get("/k", None).map(|answer| answer.item.into_iter().collect())
+                };
+                assert_eq!((&*lock(&source.had_writers), &read), (&reads, expected), "{in_vain}, {is_range}");
+            }
+        }
+    }
 
     #[test]
     fn a_revision_is_kept_until_its_last_reader_has_left() {

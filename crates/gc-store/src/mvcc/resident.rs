@@ -213,7 +213,7 @@ impl Mvcc {
         if wanted <= budget + budget / SLACK_PART {
             self.warm(item);
         }
-        wanted > budget && self.excess() > 0
+        self.excess() > 0
     }
 
     /// Reports whether the current values do not all fit into memory.

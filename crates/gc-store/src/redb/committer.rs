@@ -252,18 +252,11 @@ impl Writer {
                 let Ok(first) = requests.recv() else { break };
                 first
             };
-            let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, Some(first));
-            while let Some(request) = next.take_if(|request| !matches!(request, Request::Close)) {
-                bytes += size(&request);
-                waiting.push(request);
-                if may_grow(waiting.len(), bytes) {
-                    next = requests.try_recv().ok();
-                }
-            }
+            let (waiting, is_closing) = gather(first, || requests.try_recv().ok());
             if !waiting.is_empty() {
                 self.serve(waiting);
             }
-            if next.is_some() {
+            if is_closing {
                 break;
             }
             self.shrink();
@@ -629,6 +622,19 @@ fn cannot(be: &str, failure: &Failure) -> StorageError {
     }
 }
 
+/// Returns the requests that wait, within the bounds of a batch, and whether they end with one to close the file.
+fn gather(first: Request, mut next_waiting: impl FnMut() -> Option<Request>) -> (Vec<Request>, bool) {
+    let (mut waiting, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+    while let Some(request) = next.take_if(|request| !matches!(request, Request::Close)) {
+        bytes += size(&request);
+        waiting.push(request);
+        if may_grow(waiting.len(), bytes) {
+            next = next_waiting();
+        }
+    }
+    (waiting, next.is_some())
+}
+
 /// Reports whether a batch of this many transactions, with this many bytes of values, takes another one.
 fn may_grow(transactions: usize, bytes: usize) -> bool {
     transactions < BATCH_TRANSACTIONS && bytes < BATCH_BYTES
@@ -697,6 +703,55 @@ mod tests {
             (most, largest, false),
         ] {
             assert_eq!(may_grow(transactions, bytes), expected, "{transactions}, {bytes}");
+        }
+    }
+
+    #[test]
+    fn the_committer_is_asked_once_to_make_room() {
+        let (requests, waiting) = sync_channel(1);
+        let committer = Committer {
+            requests,
+            thread: Mutex::new(None),
+            is_full: Arc::default(),
+            is_tending: Arc::default(),
+        };
+        let waiting = || waiting.try_iter().count();
+        assert_eq!((committer.is_full(), waiting()), (false, 0));
+        committer.tend();
+        committer.tend();
+        assert_eq!(waiting(), 1);
+        committer.tend();
+        assert_eq!(waiting(), 0, "it has not begun yet");
+        committer.is_tending.store(false, Ordering::Relaxed);
+        committer.is_full.store(true, Ordering::Relaxed);
+        assert_eq!((committer.is_full(), waiting()), (true, 1));
+        // A request that finds no place can be made again.
+        committer.is_tending.store(false, Ordering::Relaxed);
+        committer.requests.try_send(Request::Tend).unwrap();
+        committer.tend();
+        assert_eq!(waiting(), 1);
+        committer.tend();
+        assert_eq!(waiting(), 1);
+    }
+
+    #[test]
+    fn a_batch_ends_at_its_bounds_or_when_the_file_is_closed() {
+        let put = |bytes: usize| {
+            let write = Write::Put("/a".into(), vec![0; bytes].into());
+            Request::Commit(Transaction { conditions: Vec::new(), writes: vec![write] }, sync_channel(1).0)
+        };
+        let half = BATCH_BYTES / 2;
+        let (tend, close) = (|| Request::Tend, || Request::Close);
+        for (requests, expected) in [
+            (vec![tend()], (1, false)),
+            (vec![close(), tend()], (0, true)),
+            (vec![tend(), put(1), close(), tend()], (2, true)),
+            (vec![put(half), put(half - 1), put(half), put(1)], (3, false)),
+            (vec![put(half), put(half), close()], (2, false)),
+        ] {
+            let mut requests = requests.into_iter();
+            let (waiting, is_closing) = gather(requests.next().unwrap(), || requests.next());
+            assert_eq!((waiting.len(), is_closing), expected);
         }
     }
 
