@@ -327,6 +327,24 @@ fn a_file_that_cannot_be_replaced_is_tried_again_after_a_pause() {
     assert_eq!(state(&store), expected);
 }
 
+/// Only a failed sync makes a file untrustworthy. One that cannot be opened for another reason may have what memory lacks.
+#[test]
+fn a_file_that_cannot_be_opened_again_is_not_replaced() {
+    let medium = FaultState::formatted(Residence::InMemory);
+    let store = medium.open();
+    store.commit(transaction(0)).unwrap();
+    let published = lock(&medium.0).published;
+    medium.arm(|now| Fault::During(now..now + 1, io::ErrorKind::Other));
+    lock(&medium.0).is_unreadable = true;
+    for _ in 0..2 {
+        let error = store.commit(transaction(1)).unwrap_err();
+        assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
+    }
+    lock(&medium.0).is_unreadable = false;
+    assert!(matches!(store.commit(transaction(1)), Ok(Committed::Done(_))));
+    assert_eq!(lock(&medium.0).published, published);
+}
+
 /// Regression test: a compaction that failed but had happened anyway was forgotten, a later write reverted it in the file, and the
 /// next start found history missing.
 fn a_failed_compaction_anywhere_leaves_a_store_that_opens(values: Residence) {

@@ -63,7 +63,7 @@ pub(super) struct Volume {
     pub(super) values: Residence,
     /// True if a failed sync leaves nothing of what it should have written in memory, as when memory is short.
     pub(super) drops_pages: bool,
-    /// True if reads fail.
+    /// True if reads of the data file fail.
     pub(super) is_unreadable: bool,
 }
 
@@ -186,7 +186,7 @@ impl StorageBackend for OpenFile {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let start = usize::try_from(offset).unwrap();
         let mut volume = lock(&self.volume.0);
-        if volume.is_unreadable {
+        if volume.is_unreadable && self.name == Name::Data {
             return Err(io::Error::other("a bad sector"));
         }
         let file = volume.file(self.name);
