@@ -426,6 +426,27 @@ fn one_failure_while_the_file_is_made_smaller_loses_nothing(values: Residence) {
     assert!(smaller > 0, "no file became smaller");
 }
 
+/// Otherwise a file that cannot be made smaller would be copied again after each write.
+#[test]
+fn a_copy_that_failed_is_not_tried_again_at_once() {
+    let medium = FaultState::formatted(Residence::InMemory);
+    lock(&medium.0).refuses_successors = true;
+    let store = medium.open_shrinking();
+    let counts = || {
+        let volume = lock(&medium.0);
+        (volume.begun, volume.discarded)
+    };
+    let before = counts();
+    let same = puts(&State::from([("/k".to_owned(), vec![1; 700].into())]));
+    let begun = std::time::Instant::now();
+    while counts().1 == before.1 {
+        store.commit(same.clone()).unwrap();
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "no copy has failed");
+    }
+    (0..20).for_each(|_| drop(store.commit(same.clone()).unwrap()));
+    assert_eq!(counts(), (before.0 + 1, before.1 + 1));
+}
+
 fn a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged(values: Residence) {
     for at in (0..SHRINKING_OPERATIONS).step_by(3) {
         let medium = FaultState::formatted(values);

@@ -56,6 +56,12 @@ pub(super) struct Volume {
     pub(super) reserve: Option<u64>,
     /// True if the reserve exists.
     pub(super) is_reserved: bool,
+    /// Number of successors that were begun.
+    pub(super) begun: usize,
+    /// Number of times that a successor was discarded.
+    pub(super) discarded: usize,
+    /// True if nothing can be written to a successor.
+    pub(super) refuses_successors: bool,
     /// Number of successors that replaced the data file.
     pub(super) published: usize,
     /// Number of operations that failed.
@@ -224,6 +230,9 @@ impl StorageBackend for OpenFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut volume = lock(&self.volume.0);
+        if volume.refuses_successors && self.name == Name::Successor {
+            return Err(io::Error::other("a bad sector"));
+        }
         let failure = volume.fails();
         let written = if failure.is_some() { data.len() / 2 } else { data.len() };
         volume.take_blocks(self.name, offset, data.len() as u64)?;
@@ -241,7 +250,9 @@ impl Medium for FaultState {
     }
 
     fn begin(&self) -> Result<Box<dyn StorageBackend>, Failure> {
-        lock(&self.0).successor = Image::default();
+        let mut volume = lock(&self.0);
+        volume.successor = Image::default();
+        volume.begun += 1;
         Ok(Box::new(self.file(Name::Successor)))
     }
 
@@ -265,7 +276,9 @@ impl Medium for FaultState {
     }
 
     fn discard(&self) {
-        lock(&self.0).successor = Image::default();
+        let mut volume = lock(&self.0);
+        volume.successor = Image::default();
+        volume.discarded += 1;
     }
 
     fn distrust(&self) {
