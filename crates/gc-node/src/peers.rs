@@ -171,9 +171,11 @@ async fn head(address: SocketAddr, path: &str) -> Result<Response<Incoming>> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::net::Ipv4Addr;
+
     use gc_collectors::images::ImageId;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
 
@@ -233,7 +235,8 @@ mod tests {
         );
         // Errors, redirections (to a mirror that has everything), answers about other content, a response that is not HTTP, and a
         // mirror that does not exist.
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let closed = TcpSocket::new_v4().unwrap();
+        closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let elsewhere = format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{own}/");
         let other_content = format!("HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:{:064x}", 9);
         let many_headers = format!("HTTP/1.1 200 OK{}", "\r\nA: b".repeat(MOST_HEADERS));
@@ -247,7 +250,7 @@ mod tests {
             &many_headers,
             &long_header,
         ];
-        let mut broken = vec![closed];
+        let mut broken = vec![closed.local_addr().unwrap().to_string()];
         for answer in answers {
             broken.push(mirror(&[1], answer).await);
         }

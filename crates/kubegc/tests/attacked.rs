@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use support::etcd::port::Port;
 use support::{Kubegc, etcd};
 use support_figures::{Bounds, code, memory, withstand};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -201,8 +202,8 @@ async fn administrators_are_answered_beside_hostile_users_of_envtest() {
         Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["envtest", "assets"]).arg(&bin).output().unwrap();
     assert!(assets.status.success(), "{assets:?}");
     std::fs::write(&tokens, "admin,ann,1,system:masters\nnone,bob,2\n").unwrap();
-    let free_port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (port, etcd_port) = (free_port(), free_port());
+    let ports = [Port::reserve(), Port::reserve()];
+    let [port, etcd_port] = ports.each_ref().map(Port::number);
     let start = |program: &str, arguments: &[String]| {
         let mut command = Command::new(bin.join(program));
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());

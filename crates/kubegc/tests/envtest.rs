@@ -5,9 +5,12 @@
 mod access;
 #[path = "envtest/operators.rs"]
 mod operators;
+#[allow(unreachable_pub, reason = "shared with the tests of the storage")]
+#[path = "../../gc-store/tests/support/port.rs"]
+mod port;
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +22,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, WatchParams};
+use port::Port;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -71,10 +75,6 @@ impl Assets {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Returns the answer to a GET over plain HTTP; `None` while there is no answer.
@@ -177,7 +177,8 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("unknown flag: --insecure-port"));
 
-    let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
+    let ports = [Port::reserve(), Port::reserve(), Port::reserve()];
+    let [etcd_port, peer_port, port] = ports.each_ref().map(Port::number);
     let data = assets.path("data");
     let etcd = assets.start(
         "etcd",
@@ -262,7 +263,8 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
 #[tokio::test]
 async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
     let assets = Assets::new();
-    let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
+    let ports = [Port::reserve(), Port::reserve(), Port::reserve()];
+    let [etcd_port, peer_port, port] = ports.each_ref().map(Port::number);
     let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (data, wal) = (assets.path("data"), assets.path("wal"));
     let _etcd = assets.start(

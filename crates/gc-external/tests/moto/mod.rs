@@ -1,15 +1,22 @@
 //! A server that answers like AWS.
 
+#[allow(unreachable_pub, reason = "shared with the tests of the storage")]
+#[path = "../../../gc-store/tests/support/port.rs"]
+mod port;
+
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream};
+use port::Port;
+use tokio::net::TcpStream;
 
 /// A server that answers like AWS (moto), stopped when dropped; `None`, with a warning, if it is not installed.
 pub(crate) struct Moto {
     child: std::process::Child,
     pub(crate) url: String,
     python: PathBuf,
+    _port: Port,
 }
 
 impl Moto {
@@ -25,16 +32,16 @@ impl Moto {
             eprintln!("SKIPPED: {message}");
             return None;
         }
-        // This port was free a moment ago.
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let port = Port::reserve();
+        let address = (Ipv4Addr::LOCALHOST, port.number());
         let child = std::process::Command::new(&python)
             .args(["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p"])
-            .arg(address.port().to_string())
+            .arg(port.number().to_string())
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let moto = Self { child, url: format!("http://{address}"), python };
+        let moto = Self { child, url: format!("http://127.0.0.1:{}", port.number()), python, _port: port };
         let began = Instant::now();
         while TcpStream::connect(address).await.is_err() {
             assert!(began.elapsed() < Duration::from_mins(1), "moto does not listen");

@@ -460,9 +460,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_connection_has_done_nothing() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, so that no other gets it, but without a listener.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind((std::net::Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let closed_address = closed.local_addr().unwrap();
         let options = EtcdOptions { timeout: Duration::from_secs(30), ..EtcdOptions::default() };
-        let client = EtcdClient::new(&[format!("http://{free}")], &options, "key").unwrap();
+        let client = EtcdClient::new(&[format!("http://{closed_address}")], &options, "key").unwrap();
         let error = client.range(RangeRequest::default()).await.unwrap_err();
         assert_eq!(Trouble::of(&error), Some(Trouble::NotPerformed), "{error:?}");
     }

@@ -19,12 +19,15 @@ mod server;
 mod suite;
 mod users;
 
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use authority::certificates;
 use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
 use gc_store_api::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
+use process::port::Port;
 use proptest::test_runner::{Config, TestRunner};
 use server::{Server, quiet};
 use suite::{next, next_change, put, write};
@@ -35,6 +38,22 @@ fn fresh() -> Option<(Box<dyn Storage>, Server)> {
 }
 
 storage_suite!(fresh());
+
+/// A port that was merely seen to be free may be given away before the server listens: a test then asked the server of another.
+#[test]
+fn a_reserved_port_is_given_to_its_server_alone() {
+    let ports: Vec<Port> = (0..100).map(|_| Port::reserve()).collect();
+    for _ in 0..5_000 {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        assert!(ports.iter().all(|port| port.number() != other), "{other}");
+    }
+    let address = ("127.0.0.1", ports[0].number());
+    for _ in 0..2 {
+        assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let server = TcpListener::bind(address).unwrap();
+        TcpStream::connect(server.local_addr().unwrap()).unwrap();
+    }
+}
 
 #[test]
 fn increments() {

@@ -1,11 +1,16 @@
 //! A real etcd for a test or a benchmark: Debian's, on loopback, in a temporary directory. Shared by path.
 
+#[path = "port.rs"]
+pub mod port;
+
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use port::Port;
 use tempfile::TempDir;
 
 /// Timeout for etcd to listen, and to answer, after its start.
@@ -24,11 +29,11 @@ pub struct ServerTls {
 pub struct EtcdServer {
     child: Child,
     folder: TempDir,
-    client_port: u16,
+    client_port: Port,
     tls: Option<ServerTls>,
     /// Index of the server in its cluster, and the peer ports of all members.
     member: usize,
-    peer_ports: Vec<u16>,
+    peer_ports: Arc<[Port]>,
     /// Further flags.
     flags: Vec<String>,
 }
@@ -46,7 +51,7 @@ impl EtcdServer {
         }
         let folder = tempfile::tempdir().unwrap();
         let tls = tls(folder.path());
-        let server = Self::spawn(folder, tls, 0, vec![free_port()], &[]);
+        let server = Self::spawn(folder, tls, 0, Arc::new([Port::reserve()]), &[]);
         server.wait();
         Some(server)
     }
@@ -63,9 +68,10 @@ impl EtcdServer {
         if !is_installed() {
             return None;
         }
-        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
-        let start =
-            |member| Self::spawn(tempfile::tempdir().unwrap(), tls.cloned(), member, ports.clone(), flags);
+        let ports: Arc<[Port]> = (0..members).map(|_| Port::reserve()).collect();
+        let start = |member| {
+            Self::spawn(tempfile::tempdir().unwrap(), tls.cloned(), member, Arc::clone(&ports), flags)
+        };
         let servers: Vec<Self> = (0..members).map(start).collect();
         servers.iter().for_each(Self::wait);
         Some(servers)
@@ -75,22 +81,22 @@ impl EtcdServer {
         folder: TempDir,
         tls: Option<ServerTls>,
         member: usize,
-        peer_ports: Vec<u16>,
+        peer_ports: Arc<[Port]>,
         flags: &[&str],
     ) -> Self {
-        let client_port = free_port();
+        let client_port = Port::reserve();
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let child = spawn(folder.path(), client_port, (member, &peer_ports), tls.as_ref(), &flags);
+        let child = spawn(folder.path(), client_port.number(), (member, &peer_ports), tls.as_ref(), &flags);
         Self { child, folder, client_port, tls, member, peer_ports, flags }
     }
 
     pub fn endpoint(&self) -> String {
-        endpoint(self.client_port, self.tls.as_ref())
+        endpoint(self.client_port.number(), self.tls.as_ref())
     }
 
     #[allow(dead_code)] // Not every test needs it.
     pub fn port(&self) -> u16 {
-        self.client_port
+        self.client_port.number()
     }
 
     pub fn speaks_tls(&self) -> bool {
@@ -105,8 +111,8 @@ impl EtcdServer {
 
     /// Restarts the same server.
     pub fn restart(&mut self) {
-        let member = (self.member, self.peer_ports.as_slice());
-        self.child = spawn(self.folder.path(), self.client_port, member, self.tls.as_ref(), &self.flags);
+        let member = (self.member, &*self.peer_ports);
+        self.child = spawn(self.folder.path(), self.port(), member, self.tls.as_ref(), &self.flags);
         self.wait();
     }
 
@@ -126,7 +132,7 @@ impl EtcdServer {
     /// Polls until the server listens, because there is no notification.
     fn wait(&self) {
         let deadline = Instant::now() + START;
-        while TcpStream::connect(("127.0.0.1", self.client_port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", self.port())).is_err() {
             assert!(Instant::now() < deadline, "etcd does not listen; its log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -157,22 +163,18 @@ fn is_installed() -> bool {
     false
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn spawn(
     folder: &Path,
     client_port: u16,
-    (member, peer_ports): (usize, &[u16]),
+    (member, peer_ports): (usize, &[Port]),
     tls: Option<&ServerTls>,
     flags: &[String],
 ) -> Child {
-    let (client, peer) = (endpoint(client_port, tls), endpoint(peer_ports[member], None));
+    let (client, peer) = (endpoint(client_port, tls), endpoint(peer_ports[member].number(), None));
     let name = |member: usize| format!("m{member}");
     let members = peer_ports.iter().enumerate();
     let cluster: Vec<String> =
-        members.map(|(member, port)| format!("{}={}", name(member), endpoint(*port, None))).collect();
+        members.map(|(member, port)| format!("{}={}", name(member), endpoint(port.number(), None))).collect();
     let mut command = Command::new("etcd");
     command
         .args(["--name", &name(member)])

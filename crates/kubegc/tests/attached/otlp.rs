@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
+use crate::support::etcd::port::Port;
 use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, Run, privileged_for_all, until};
 
@@ -109,10 +110,9 @@ fn verdicts_and_requests_are_spans() {
 fn a_receiver_that_is_away_delays_no_deletion() {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    // No process listens there any more.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = Port::reserve();
     let kubeconfig = privileged_for_all(&server);
-    let run = Run::with(&kubeconfig, &["--otlp-endpoint", &format!("http://{closed}")]);
+    let run = Run::with(&kubeconfig, &["--otlp-endpoint", &format!("http://127.0.0.1:{}", closed.number())]);
     let owner = admin.map("owner", None);
     admin.map("leaf", Some(("owner", &owner)));
     until("the graph is complete", || run.is_synced());

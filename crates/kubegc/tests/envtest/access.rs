@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::{Assets, PATIENCE, Program, free_port, write};
+use super::port::Port;
+use super::{Assets, PATIENCE, Program, write};
 
 const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/robot/token";
@@ -17,17 +18,17 @@ const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/robot/token";
 /// A stand-in for kube-apiserver with an administrator's token, and its client.
 struct Server {
     assets: Assets,
-    port: u16,
+    port: Port,
     _program: Program,
 }
 
 impl Server {
     /// Starts a server; the files that the flags name are in the directory of the assets.
     async fn start(assets: Assets, flags: &str) -> Self {
-        let port = free_port();
+        let port = Port::reserve();
         let tokens = write(&assets.path("tokens.csv"), "admin,ann,1,system:masters\nnone,bob,2\n");
         let mut arguments = vec![
-            format!("--secure-port={port}"),
+            format!("--secure-port={}", port.number()),
             "--etcd-servers=http://127.0.0.1:1".to_owned(),
             format!("--token-auth-file={tokens}"),
         ];
@@ -46,7 +47,7 @@ impl Server {
     fn curl(&self, path: &str, arguments: &[&str]) -> Output {
         let mut curl = Command::new("curl");
         curl.args(["-sk", "-w", "\n%{http_code}"]).args(arguments);
-        curl.arg(format!("https://127.0.0.1:{}{path}", self.port)).output().unwrap()
+        curl.arg(format!("https://127.0.0.1:{}{path}", self.port.number())).output().unwrap()
     }
 
     /// Returns the code of a response (0 for none), and its body.
@@ -288,10 +289,11 @@ fn what_would_let_in_too_much_or_is_misspelled_is_refused() {
         ("--proxy-client-cert-file=DIR/empty.key", "a certificate and a key belong together"),
     ] {
         let flag = flag.replace("DIR", assets.folder.path().to_str().unwrap());
-        let port = format!("--secure-port={}", free_port());
+        let port = Port::reserve();
+        let secure_port = format!("--secure-port={}", port.number());
         let output = assets
             .command("kube-apiserver")
-            .args([&port, "--etcd-servers=http://127.0.0.1:1", &flag])
+            .args([&secure_port, "--etcd-servers=http://127.0.0.1:1", &flag])
             .output();
         let output = output.unwrap();
         let text = String::from_utf8(output.stderr).unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::driver::{Driver, Mood};
+use crate::support::etcd::port::Port;
 use crate::support::with_status;
 
 /// Timeout of every wait here.
@@ -17,6 +18,7 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) struct Up {
     pub(super) server: Kubegc,
     metrics: String,
+    _port: Port,
 }
 
 impl Up {
@@ -28,13 +30,13 @@ impl Up {
     /// Starts the server with these variables in its environment.
     pub(super) fn start_under(environment: &[(&str, &str)], arguments: &[String]) -> Option<Self> {
         super::server()?;
-        // This port was free a moment ago.
-        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let port = Port::reserve();
+        let metrics = format!("127.0.0.1:{}", port.number());
         let mut all: Vec<String> =
             ["--ephemeral", "--workloads=off", "--metrics-bind-address", &metrics].map(Into::into).to_vec();
         all.extend_from_slice(arguments);
         let server = Kubegc::start_under(environment, "up", all);
-        Some(Self { server, metrics })
+        Some(Self { server, metrics, _port: port })
     }
 
     pub(super) fn apply(&self, object: &Value) {
