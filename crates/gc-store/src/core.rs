@@ -345,7 +345,7 @@ mod tests {
     use crate::mvcc::Loading;
     use crate::record::OnDisk;
 
-    /// A source of which each read except the last few is in vain. It notes whether a writer could continue beside each read.
+    /// A source whose first reads find another version. It notes for each read whether a writer could have continued.
     #[derive(Debug, Default)]
     struct Late {
         core: OnceLock<Weak<Core>>,

@@ -15,6 +15,7 @@ pub struct Port {
 }
 
 impl Port {
+    /// Reserves a port of loopback.
     pub fn reserve() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
