@@ -75,6 +75,7 @@ in_memory_and_on_disk!(
     a_full_disk_takes_deletions_and_after_them_everything,
     writes_resume_as_soon_as_deletions_have_made_room,
     a_failed_sync_whose_pages_are_dropped_loses_nothing_acknowledged,
+    a_write_that_failed_but_arrived_is_acknowledged_and_durable,
 );
 
 /// Returns the number of operations of the entire workload on a sound medium.
@@ -199,6 +200,33 @@ fn a_failed_sync_whose_pages_are_dropped_loses_nothing_acknowledged(values: Resi
         medium.lose_power(store);
         assert_eq!(state(&medium.open()), acknowledged, "operation {at}");
     }
+}
+
+/// A write that failed may have reached the file nevertheless. What is found there is acknowledged, and survives a power failure right
+/// after that.
+fn a_write_that_failed_but_arrived_is_acknowledged_and_durable(values: Residence) {
+    let mut arrived = 0;
+    for at in 0..operations(values) {
+        let medium = FaultState::formatted(values);
+        let store = medium.open();
+        lock(&medium.0).writes_before_failing = true;
+        medium.arm(|now| Fault::During(now + at..now + at + 1, io::ErrorKind::Other));
+        let mut expected = State::new();
+        for n in 0..TRANSACTIONS {
+            let is_done = matches!(store.commit(transaction(n)), Ok(Committed::Done(_)));
+            if is_done {
+                perform(&mut expected, n);
+            }
+            if lock(&medium.0).failed > 0 {
+                arrived += usize::from(is_done);
+                break;
+            }
+        }
+        assert_eq!(state(&store), expected, "operation {at}");
+        medium.lose_power(store);
+        assert_eq!(state(&medium.open()), expected, "operation {at}, reopened");
+    }
+    assert!(arrived >= TRANSACTIONS, "{arrived} writes are too few to say anything");
 }
 
 #[test]

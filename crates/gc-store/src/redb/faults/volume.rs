@@ -69,6 +69,8 @@ pub(super) struct Volume {
     pub(super) values: Residence,
     /// True if a failed sync leaves nothing of what it should have written in memory, as when memory is short.
     pub(super) drops_pages: bool,
+    /// True if a write that fails has done all of its work.
+    pub(super) writes_before_failing: bool,
     /// True if reads of the data file fail.
     pub(super) is_unreadable: bool,
 }
@@ -86,7 +88,7 @@ pub(super) enum Residence {
 pub(super) enum Fault {
     #[default]
     None,
-    /// Operations with these numbers fail, after performing half of their work.
+    /// Operations with these numbers fail, after performing half of their work, or all of it.
     During(Range<usize>, io::ErrorKind),
     /// All operations from this number on fail.
     From(usize),
@@ -234,7 +236,8 @@ impl StorageBackend for OpenFile {
             return Err(io::Error::other("a bad sector"));
         }
         let failure = volume.fails();
-        let written = if failure.is_some() { data.len() / 2 } else { data.len() };
+        let is_cut = failure.is_some() && !volume.writes_before_failing;
+        let written = if is_cut { data.len() / 2 } else { data.len() };
         volume.take_blocks(self.name, offset, data.len() as u64)?;
         let file = volume.file(self.name);
         let start = usize::try_from(offset).unwrap();
