@@ -362,7 +362,9 @@ impl Garbage {
     pub fn definition(&mut self, definition: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
-        let is_exempt = self.includes_system || self.is_exempt("", &definition["metadata"]);
+        // An installation of kubegc defines its policies, and may need none.
+        let is_own = group == gc_collectors::policies::GROUP;
+        let is_exempt = is_own || self.includes_system || self.is_exempt("", &definition["metadata"]);
         self.others.definition(definition, is_exempt);
         self.custom.insert((group.clone(), kind.clone()));
         for version in definition["spec"]["versions"].as_array().into_iter().flatten() {

@@ -106,6 +106,10 @@ fn gathered(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool
         let (resource, object) = object(title, body);
         garbage.refer(&resource, &object);
     }
+    reported_by(garbage)
+}
+
+fn reported_by(garbage: Garbage) -> Report {
     let catalog = Catalog::read(br#"{"items":[]}"#, br#"{"items":[]}"#).unwrap();
     garbage.report(&Survey::new(catalog, Timestamp(1_800_000_000_000)), &Outlook::default())
 }

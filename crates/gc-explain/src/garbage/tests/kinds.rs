@@ -261,6 +261,21 @@ fn definitions_without_objects_are_not_certainly_unused() {
     assert_eq!(unused(vec![("Widget n/w", json!({}))]), [""; 0]);
 }
 
+#[test]
+fn the_definitions_of_kubegc_itself_are_not_reported() {
+    let reported = |group: &str| {
+        let mut garbage = Garbage::new(false);
+        garbage.definition(&json!({
+            "metadata": {"name": format!("policies.{group}")},
+            "spec": {"group": group, "names": {"kind": "Policy"}},
+        }));
+        shown(&reported_by(garbage))
+    };
+    let foreign = "UnusedDefinition? /policies.example.com: there is no object of its kind";
+    assert_eq!(reported("example.com"), [foreign]);
+    assert_eq!(reported("kubegc.io"), [""; 0]);
+}
+
 /// A minimum age leaves out younger objects and all findings that are not about disuse.
 #[test]
 fn age_narrows_the_report() {
