@@ -20,7 +20,7 @@ REP = re.compile(r"\{rep:(.):(\d+)\}")  # a character so many times
 AGE = re.compile(r"(\d+[ydhms]){1,3}( ago)?")
 VERSION = re.compile(r'(resourceVersion\\*":\s*\\*")\d+')
 IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
-TRIES = 4  # of a story whose Service gets an address that the story has for another purpose
+TRIES = 4  # plays of a story whose Service gets, by chance, an address that the story sends in another request
 IGNORED_NAMES = {"kube-root-ca.crt"}
 
 
@@ -195,7 +195,7 @@ class Play:
         r = random.SystemRandom()
         word = lambda n: "".join(r.choices(string.ascii_lowercase, k=n))
         self.vars = {"ns": "d-" + word(10), "u": "u" + word(9), "ip": f"172.{r.randint(16, 31)}.{r.randint(0, 255)}.{r.randint(1, 254)}"}
-        self.uses_ns, self.uses_services = "{ns}" in text, "{ns}/services" in text
+        self.uses_ns = "{ns}" in text
         self.kept, self.uids, self.made, self.gen = {}, {}, [], None
         self.answers = []
         self.accepted, self.coincides = "", False
@@ -321,6 +321,7 @@ class Play:
             doc = [json.loads(l) for l in raw.splitlines()] if "watch=" in step["p"] and code == 200 else json.loads(raw)
         except ValueError:
             doc = None
+        self.note_address(code, sent, doc)
         if step.get("keep") and doc is not None:
             self.kept[step["keep"]] = doc
             if isinstance(at(doc, "/metadata/uid"), str):
@@ -389,7 +390,6 @@ class Play:
                     continue
                 self.answers.append(self.answer(step, code, raw, headers, data))
                 self.note(m, p, code, raw)
-                self.note_address(code, data, raw)
         finally:
             self.tidy()
         return self.answers
@@ -403,21 +403,17 @@ class Play:
             path = p.split("?")[0]
             self.made.append(path + "/" + name if m == "POST" else path)
 
-    def note_address(self, code, data, raw):
-        """Notes whether a Service got, by chance, an address that the story has for another purpose."""
-        if code >= 300 or not self.uses_services:
-            return
-        self.accepted += data or ""
-        try:
-            address = at(json.loads(raw), "/spec/clusterIP")
-        except ValueError:
-            return
-        if isinstance(address, str) and IPV4.fullmatch(address):
-            self.coincides |= address in self.asked and address not in self.accepted
+    def note_address(self, code, data, doc):
+        """Notes whether a Service got, by chance, an address that the story sends in another request."""
+        if code < 300:
+            self.accepted += data or ""
+            address = at(doc, "/spec/clusterIP")
+            if isinstance(address, str) and IPV4.fullmatch(address):
+                self.coincides |= address in self.asked and address not in self.accepted
 
     def tidy(self):
         s = self.server
-        if self.uses_services:  # where nothing empties namespaces, their addresses and ports would run out
+        if self.uses_ns and "{ns}/services" in self.asked:  # where nothing empties namespaces, their addresses and ports would run out
             s.send("DELETE", f"/api/v1/namespaces/{self.vars['ns']}/services")
         todo = list(reversed(self.made)) + ([f"/api/v1/namespaces/{self.vars['ns']}"] if self.uses_ns else [])
         for path in todo:

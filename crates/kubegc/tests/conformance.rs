@@ -139,8 +139,8 @@ fn all_generated_stories_are_answered_as_well_as_ever() {
     assert!(!equal, "excused stories match after all: {text}");
 }
 
-/// Regression test: a random address was that which a later step of a story asks for, so that the answers differed once in some thirty
-/// runs.
+/// Regression test: a Service got at random the address that a later step of its story sends, and the answers differed once in some
+/// thirty runs.
 #[test]
 fn a_story_is_played_again_if_a_service_gets_an_address_of_it_by_chance() {
     let script = repository().join("crates/kubegc/tests/conformance/coincidence.py");
